@@ -1,0 +1,30 @@
+"""Measure, shape and test the isotropy of embeddings.
+
+Names are loaded at their first use, so that `import isotropy` is fast and never imports torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from isotropy._version import __version__
+
+if TYPE_CHECKING:
+    from isotropy import bars, errors, measures
+    from isotropy.measurement import Measurement, measure
+
+_MODULES = ("bars", "errors", "measures")
+_NAMES = {"Measurement": "measurement", "measure": "measurement"}
+
+__all__ = ["Measurement", "__version__", "bars", "errors", "measure", "measures"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"isotropy.{name}")
+    if name in _NAMES:
+        return getattr(import_module(f"isotropy.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'isotropy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
