@@ -27,6 +27,10 @@ class SettingError(IsotropyError):
     """An option has a value that makes no sense, or a name that does not exist."""
 
 
+class IsotropyWarning(UserWarning):
+    """A score was computed, and something about it should be known; `measure()` records it."""
+
+
 class MissingExtraError(IsotropyError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 

@@ -1,12 +1,13 @@
 """What a measure says of itself: the contract tests, the tables and the docs read this."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from torch import Tensor
 
+from isotropy.errors import SettingError, unknown_name
 from isotropy.moments import Moments
 from isotropy.neighbours import Neighbours
 
@@ -47,26 +48,28 @@ class SecondPass(Protocol):
 class MeasureSpec:
     """A measure: its function, its numbers, its properties and the way it reads a stream.
 
-    Exactly one of the four last callables is given. It takes a summary of the rows and returns the
-    measure's numbers, one for each entry of `numbers`, in that order.
+    Exactly one of the four last callables is given. It takes a summary of the rows and the options
+    as keywords, and returns the measure's numbers, one for each entry of `numbers`, in that order.
 
     Attributes:
         name: the function's name, written with underscores.
-        function: the public function: array in, score out.
-        numbers: what it gives, the main number first.
+        function: the public function: array and options in, score out.
+        numbers: what it gives with its options, the main number first.
         summary: one line, for tables.
         invariant_to: what leaves every number as it is.
         differentiable: whether a gradient flows from the function's result to its input.
-        min_rows: the fewest rows with which the score exists.
+        min_rows: the fewest rows with which the score exists, with the default options.
         trust: when to trust the number and when not, for the docs: a few plain sentences.
         reference: where the definition comes from.
         default: whether `measure()` computes it unless told what to compute.
+        options: the function's keyword options that `measure()` passes on, with their values.
+        numbers_with: the numbers for given options, where options change which there are.
         warn: given rows and features, the reason why this number is not to be trusted, or None.
-        k: how many neighbours `from_neighbours` needs.
+        k: how many neighbours `from_neighbours` needs; an option named `k` goes before it.
         from_moments: numbers from the streamed moments of all rows.
         from_neighbours: numbers from the nearest neighbours of (a sample of) the rows.
         from_rows: numbers from (a sample of) the rows themselves.
-        second_pass: given the moments of all rows and a sample of them, what to run over all rows.
+        second_pass: given the moments of all rows, what to run over all rows.
     """
 
     name: str
@@ -79,9 +82,37 @@ class MeasureSpec:
     trust: str
     reference: str
     default: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+    numbers_with: Callable[..., tuple[Number, ...]] | None = None
     warn: Callable[[int, int], str | None] = lambda rows, features: None
     k: int = 0
-    from_moments: Callable[[Moments], Sequence[float]] | None = None
-    from_neighbours: Callable[[Neighbours], Sequence[float]] | None = None
-    from_rows: Callable[[Tensor], Sequence[float]] | None = None
-    second_pass: Callable[[Moments, Tensor], SecondPass] | None = None
+    from_moments: Callable[..., Sequence[float]] | None = None
+    from_neighbours: Callable[..., Sequence[float]] | None = None
+    from_rows: Callable[..., Sequence[float]] | None = None
+    second_pass: Callable[..., SecondPass] | None = None
+
+    @property
+    def neighbours(self) -> int:
+        """How many neighbours of each row it needs with its options."""
+        return int(self.options.get("k", self.k)) if self.from_neighbours else 0
+
+    def with_options(self, **options: Any) -> Self:
+        """The same measure with other values of its options.
+
+        Raises:
+            SettingError: an option that it does not have, or a value of another type.
+        """
+        for name, value in options.items():
+            if name not in self.options:
+                raise unknown_name(f"option of {self.name}", name, self.options)
+            expected = type(self.options[name])
+            if expected is float and type(value) is int:
+                options[name] = float(value)
+            elif type(value) is not expected:
+                raise SettingError(
+                    f"got {self.name}.{name}={value!r}, expected a value of type "
+                    f"{expected.__name__} such as {self.options[name]!r}"
+                )
+        merged = {**self.options, **options}
+        numbers = self.numbers_with(**merged) if self.numbers_with else self.numbers
+        return replace(self, options=merged, numbers=numbers)

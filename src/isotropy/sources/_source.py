@@ -24,7 +24,12 @@ class Chunk:
 
 
 class Source(Protocol):
-    """Rows of embeddings that can be read in chunks, more than once, in bounded memory."""
+    """Rows of embeddings that can be read in chunks, more than once, in bounded memory.
+
+    Opening a source reads no more than its header. Whatever is wrong with it is a `SourceError`
+    (unreadable, corrupt, ragged, empty, unknown column) or an `InputError` (dtype, shape). A chunk's
+    values are not looked at: whoever works on them checks that they are finite.
+    """
 
     @property
     def name(self) -> str:
