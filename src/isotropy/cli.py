@@ -1,0 +1,298 @@
+"""The command line: each command parses, calls the library and prints.
+
+torch and everything that needs it is imported inside the commands, so that `isotropy --help`
+answers at once.
+"""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from isotropy._version import __version__
+from isotropy.errors import IsotropyError, unknown_name
+
+
+class _Commands(TyperGroup):
+    """The commands, with one line for an error of ours and one for an interruption."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, where typer handles a reader that has gone away
+        except IsotropyError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+        return result
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # any other exception is a bug and keeps its traceback
+    rich_markup_mode=None,  # plain text in a pipe too, and a faster --help
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="isotropy")
+
+
+def _examples(*lines: str) -> str:
+    """The end of a command's --help: example calls, kept as they are."""
+    return "\n".join(
+        ["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)]
+    )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"isotropy {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog=_examples(
+        "isotropy measure embeddings.npy",
+    )
+)
+def _isotropy(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Measure the isotropy of embeddings."""
+
+
+_Device = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Where to compute, such as cpu or cuda.")
+]
+_NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no progress bars.")]
+
+
+@app.command(
+    "measure",
+    epilog=_examples(
+        "isotropy measure embeddings.npy",
+        "isotropy measure shards/ --measures iso_score_unbiased,two_nn --interval .95",
+        "isotropy measure layers.parquet --by layer --json scores.json",
+        "isotropy measure embeddings.npy --set mle_dimension.k=10",
+        "isotropy measure - --format jsonl < embeddings.jsonl",
+    ),
+)
+def _measure(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A file, a folder of shards, or - for stdin.")
+    ],
+    measures: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="What to measure; see `isotropy list measures`."),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Measure each value of this column by itself too."),
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="LEVEL", help="Add intervals of this level, say .95.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write JSON; - prints it, and no table.")
+    ] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML table.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which array or column, where there are several."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="npy, jsonl, ..., where the name does not tell."),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(metavar="N", help="Rows drawn for measures that cannot take them all.")
+    ] = 20_000,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of everything random.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="M.OPTION=VALUE", help="An option of measure M; repeatable."),
+    ] = None,
+    device: _Device = None,
+    no_progress: _NoProgress = False,
+) -> None:
+    """Measure a file, a folder of shards or standard input.
+
+    SOURCE is a .npy, .npz, .safetensors, .parquet, .jsonl, .csv or .pt file, a folder of such
+    files (shards of one cloud), or - for standard input. It may be far larger than memory.
+    """
+    from isotropy import tables
+    from isotropy.output import progress_bars, reserved
+
+    names = None if measures is None else _split(measures)
+    options = _options(set_ or [])
+    with reserved(None if json == "-" else json) as write_json, reserved(html) as write_html:
+        with progress_bars(show=not no_progress) as progress:
+            from isotropy.measurement import measure
+
+            result = measure(
+                source,
+                names,
+                by=by,
+                interval=interval,
+                key=key,
+                format=format,
+                options=options,
+                sample=sample,
+                seed=seed,
+                device=device,
+                progress=progress or False,
+            )
+        # First of all the numbers: they are there even if a file then cannot be written.
+        text = _json(result.to_dict())
+        typer.echo(text if json == "-" else tables.measurement(result))
+        write_json(text + "\n")
+        if html is not None:
+            write_html(result.to_html())
+
+
+@app.command(
+    "embed",
+    epilog=_examples(
+        "isotropy embed minilm --text sentences.txt --out embeddings.safetensors",
+        "isotropy embed ./my-bert --text train.jsonl --column sentence \\",
+        "  --site mean@all --out layers.parquet",
+        "isotropy measure layers.parquet --by layer",
+    ),
+)
+def _embed(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="minilm, a model folder, or a name on the hub.")
+    ],
+    text: Annotated[
+        str,
+        typer.Option(metavar="FILE", help=".txt, .jsonl, .csv, .tsv, .parquet, or - for stdin."),
+    ],
+    out: Annotated[str, typer.Option(metavar="FILE", help=".safetensors or .parquet, to write.")],
+    site: Annotated[
+        str, typer.Option(help="cls, mean or tokens at last, all or a layer's number.")
+    ] = "mean@last",
+    column: Annotated[
+        str, typer.Option(metavar="NAME", help="The column with the text, where there are columns.")
+    ] = "text",
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Texts in one batch.")] = 64,
+    max_length: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens to keep; else the model's limit.")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option(metavar="DTYPE", help="What to store: float32 or float16.")
+    ] = "float32",
+    model_dtype: Annotated[
+        str, typer.Option(metavar="DTYPE", help="In what to run: float32, bfloat16, float16, auto.")
+    ] = "float32",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
+    ] = False,
+    device: _Device = None,
+    no_progress: _NoProgress = False,
+) -> None:
+    """Embed the texts of a file with a Hugging Face encoder.
+
+    One pass gives every layer. The file holds the embeddings and, as columns, each row's number in
+    the text, its layer and its token, for `isotropy measure --by`.
+    """
+    from isotropy.output import progress_bars
+
+    with progress_bars(show=not no_progress) as progress:
+        from isotropy.sources import embed
+
+        summary = embed(
+            model,
+            text,
+            out,
+            site=site,
+            column=column,
+            batch_size=batch_size,
+            max_length=max_length,
+            device=device,
+            dtype=dtype,
+            model_dtype=model_dtype,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    typer.echo(str(summary))
+
+
+def _list_measures() -> str:
+    from isotropy import tables
+    from isotropy.measures import SPECS
+
+    return tables.measures(SPECS.values())
+
+
+_LISTS = {"measures": _list_measures}
+
+
+@app.command(
+    "list",
+    epilog=_examples(
+        "isotropy list measures",
+    ),
+)
+def _list(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help=f"What to list: {', '.join(_LISTS)}.")
+    ],
+) -> None:
+    """List what there is."""
+    if kind not in _LISTS:
+        raise unknown_name("kind of list", kind, _LISTS)
+    typer.echo(_LISTS[kind]())
+
+
+def _split(names: str) -> list[str]:
+    """The names in a list with commas."""
+    split = [name.strip() for name in names.split(",")]
+    if not all(split):
+        raise typer.BadParameter(
+            f"got {names!r}, expected names with commas between them", param_hint="--measures"
+        )
+    return split
+
+
+def _options(settings: list[str]) -> dict[str, dict[str, Any]]:
+    """`["m.k=3"]` as `{"m": {"k": 3}}`."""
+    options: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        measure, dot, option = path.strip().replace("-", "_").partition(".")
+        if not (measure and dot and option and equals):
+            raise typer.BadParameter(
+                f"got {setting!r}, expected MEASURE.OPTION=VALUE such as mle_dimension.k=10",
+                param_hint="--set",
+            )
+        options.setdefault(measure, {})[option] = _value(value.strip())
+    return options
+
+
+def _value(text: str) -> bool | int | float | str:
+    """A value as it is meant: true, false, a number, else text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _json(record: dict[str, Any]) -> str:
+    from json import dumps
+
+    return dumps(record, indent=2, allow_nan=False, ensure_ascii=False)

@@ -1,0 +1,184 @@
+"""Results as plain text in 80 columns: what the command line prints, what a `Measurement` shows.
+
+Everything here takes results and returns a string; nothing is computed. Rich is imported at the
+first use, so that `isotropy --help` need not wait for it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isotropy.measurement import Measurement, Score
+    from isotropy.measures import MeasureSpec
+
+WIDTH = 80
+_GAP = 2  # columns between two columns of a table
+_MOST_WARNINGS = 10
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
+    """A table of cells under headers; with `numbers`, all columns but the first end on the right.
+
+    Cells that are too long for 80 columns wrap.
+
+    Example:
+        >>> print(table(["name", "value"], [["iso_score", "0.867"], ["two_nn", "12.1"]]))
+        name       value
+        ────────────────
+        iso_score  0.867
+        two_nn      12.1
+    """
+    from io import StringIO
+
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # No padding at the edges: SIMPLE_HEAD's dividers are the gaps between columns.
+    drawn = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0))
+    for i, header in enumerate(headers):
+        drawn.add_column(Text(header), justify="right" if numbers and i else "left")
+    for row in rows:
+        drawn.add_row(*(Text(_printable(cell)) for cell in row))
+    file = StringIO()
+    Console(file=file, width=WIDTH, color_system=None, force_terminal=False).print(drawn)
+    return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
+
+
+def measurement(report: "Measurement") -> str:
+    """A measurement's title, its numbers (and those of its groups), notes and warnings."""
+    parts = [_title(report)]
+    parts += _group_tables(report) if report.groups else [_number_table(report)]
+    if any(score.sampled for part in _each(report).values() for score in part.values()):
+        parts.append(_wrap(f"* computed on a random sample of the rows (seed {report.seed})"))
+    parts += _warnings(report)
+    return "\n\n".join(parts)
+
+
+def measures(specs: Iterable["MeasureSpec"]) -> str:
+    """What can be measured: every measure with the direction that is more isotropic."""
+    rows = [
+        [
+            spec.name + ("" if spec.default else " *"),
+            spec.summary,
+            spec.numbers[0].more_isotropic or "",
+            str(spec.min_rows),
+        ]
+        for spec in specs
+    ]
+    drawn = table(["measure", "what it is", "isotropic", "rows"], rows, numbers=False)
+    notes = (
+        "isotropic: whether a higher or a lower number means more isotropic; "
+        "rows: the fewest it needs"
+    )
+    if not all(spec.default for spec in specs):
+        notes += "; *: measured only when named with --measures"
+    return f"{drawn}\n\n{_wrap(notes)}"
+
+
+def number(value: float | None) -> str:
+    """A value with four significant digits, whole from a thousand on.
+
+    Example:
+        >>> [number(0.867), number(123456.7), number(-1.5e-9), number(0), number(None)]
+        ['0.8670', '123457', '-1.500e-09', '0', 'undefined']
+    """
+    if value is None:
+        return "undefined"
+    return f"{value:.0f}" if value == 0 or 1e3 <= abs(value) < 1e9 else f"{value:#.4g}"
+
+
+def _title(report: "Measurement") -> str:
+    by = f", by {report.by}" if report.by else ""
+    return _wrap(f"{report.source}: {report.rows} rows × {report.features} features{by}")
+
+
+def _number_table(report: "Measurement") -> str:
+    with_interval = report.level is not None
+    exact = " " if any(score.sampled for score in report.values()) else ""
+    rows = [
+        [
+            key,
+            number(score.value),
+            *[_interval(score)] * with_interval,
+            f"{score.rows}{'*' if score.sampled else exact}",
+        ]
+        for key, score in report.items()
+    ]
+    return table(["measure", "value", *[_level(report)] * with_interval, "rows"], rows)
+
+
+def _level(report: "Measurement") -> str:
+    return "" if report.level is None else f"{100 * report.level:g}% interval"
+
+
+def _interval(score: "Score | None") -> str:
+    if score is None or score.interval is None:
+        return ""
+    low, high = score.interval
+    return f"{number(low)} … {number(high)}"
+
+
+def _each(report: "Measurement") -> Mapping[str, "Measurement"]:
+    """The whole and then every group, by the name it has in a table."""
+    return {"all": report, **report.groups}
+
+
+def _group_tables(report: "Measurement") -> list[str]:
+    """Groups × numbers, with the groups down or across: whichever takes fewer tables."""
+    each = list(_each(report).values())
+    names = [_clip(_printable(name)) for name in _each(report)]
+    across = [[report.by or "group", *names], ["rows", *(str(part.rows) for part in each)]]
+    for key in report:
+        scores = [part.get(key) for part in each]
+        marks = ["*" if score and score.sampled else "" for score in scores]
+        values = [number(score.value) if score else "" for score in scores]
+        across.append([key, *(value + mark for value, mark in zip(values, marks, strict=True))])
+        if any(score and score.interval for score in scores):
+            across.append([f"  {_level(report)}", *map(_interval, scores)])
+    down = [list(column) for column in zip(*across, strict=True)]
+    return min(_split(across), _split(down), key=len)
+
+
+def _split(rows: Sequence[Sequence[str]]) -> list[str]:
+    """One table, or several side parts of it, each with the first column and within the width."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) + _GAP for column in columns]
+    parts: list[list[int]] = []
+    used = WIDTH
+    for i in range(1, len(columns)):
+        if used + widths[i] > WIDTH:
+            parts.append([])
+            used = widths[0] - _GAP
+        parts[-1].append(i)
+        used += widths[i]
+    drawn = []
+    for part in parts:
+        headers, *cells = zip(columns[0], *(columns[i] for i in part), strict=True)
+        drawn.append(table(headers, cells))
+    return drawn
+
+
+def _warnings(report: "Measurement") -> list[str]:
+    lines = list(report.warnings)
+    for name, group in report.groups.items():
+        lines += [f"{report.by} {name}: {warning}" for warning in group.warnings]
+    shown = [_wrap(f"warning: {line}") for line in lines[:_MOST_WARNINGS]]
+    if more := len(lines) - len(shown):
+        shown.append(_wrap(f"and {more} more warnings; all of them are in the JSON (--json)"))
+    return shown
+
+
+def _wrap(text: str) -> str:
+    return fill(_printable(text), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _clip(name: str, length: int = 24) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    """Text from data without control characters, which could move a terminal's cursor."""
+    return "".join(character if character.isprintable() else "�" for character in text)
