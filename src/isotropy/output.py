@@ -25,10 +25,16 @@ def reserved(path: str | None) -> Iterator[Callable[[str], None]]:
     if path is None:
         yield lambda text: None
         return
-    target = Path(path).resolve()  # of a link, the file that it names is replaced
-    # A device or a pipe must not be replaced by a file; writing to it is all there is.
-    special = target.exists() and not target.is_file() and not target.is_dir()
-    part = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
+    with _clear_error(path):
+        target = Path(path).resolve()  # of a link, the file that it names is replaced
+        if target.is_dir():
+            raise IsADirectoryError(0, "it is a folder")
+        # A device or a pipe must not be replaced by a file: it is written to, and tried no further.
+        special = target.exists() and not target.is_file()
+        part = target
+        if not special:
+            part = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
+            part.touch(exist_ok=False)
 
     def write(text: str) -> None:
         with _clear_error(path):
@@ -36,11 +42,6 @@ def reserved(path: str | None) -> Iterator[Callable[[str], None]]:
             if not special:
                 part.replace(target)
 
-    with _clear_error(path):
-        if target.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        if not special:
-            part.touch(exist_ok=False)
     try:
         yield write
     finally:
