@@ -1,0 +1,72 @@
+"""How often the 95 % intervals of moment measures cover the truth, over simulated clouds."""
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+from harness import Row, Section
+
+from isotropy import measure
+
+FEATURES, CLOUDS, FREEDOM = 100, 200, 7
+VARIANCES = 1 / np.arange(1, FEATURES + 1) ** 0.5
+MEAN = 0.4 * np.cos(np.arange(FEATURES))
+SMALL = ("iso_score_unbiased", "mean_cosine", "mean_norm_ratio")
+LARGE = ("iso_score", "anisotropy")
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def gaussian(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.standard_normal((n, FEATURES)) * np.sqrt(VARIANCES) + MEAN
+
+
+def student(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Multivariate Student-t with its covariance scaled to be that of the Gaussian."""
+    scale = np.sqrt((FREEDOM - 2) / rng.chisquare(FREEDOM, (n, 1)))
+    return rng.standard_normal((n, FEATURES)) * np.sqrt(VARIANCES) * scale + MEAN
+
+
+def truths(draw: Draw, samples: int = 4_000_000) -> dict[str, float]:
+    """The population's values: in closed form, but for the mean direction."""
+    trace = VARIANCES.sum()
+    iso_score = (trace**2 / (VARIANCES**2).sum() - 1) / (FEATURES - 1)
+    second = np.linalg.eigvalsh(np.diag(VARIANCES) + np.outer(MEAN, MEAN))[::-1]
+    length = (MEAN**2).sum()
+    rng = np.random.default_rng(1)
+    direction = np.zeros(FEATURES)
+    for _ in range(samples // 50_000):
+        x = draw(rng, 50_000)
+        direction += (x / np.linalg.norm(x, axis=1, keepdims=True)).sum(axis=0)
+    return {
+        "iso_score": iso_score,
+        "iso_score_unbiased": iso_score,
+        "mean_norm_ratio": length / (length + trace),
+        "mean_cosine": (direction @ direction - samples) / (samples * (samples - 1.0)),
+        **{f"anisotropy_{k + 1}": second[k] / second.sum() for k in range(3)},
+    }
+
+
+def main() -> None:
+    section = Section("intervals")
+    clouds = int(sys.argv[1]) if sys.argv[1:] else CLOUDS
+    for draw, name in ((gaussian, "Gaussian"), (student, f"Student-t{FREEDOM}")):
+        truth = truths(draw)
+        for n, names in ((64, SMALL), (2000, SMALL), (20_000, LARGE)):
+            covered: dict[str, int] = {}
+            rng = np.random.default_rng(0)
+            for seed in range(clouds):
+                scores = measure(draw(rng, n), list(names), interval=0.95, seed=seed)
+                for key, score in scores.items():
+                    low, high = score.interval
+                    covered[key] = covered.get(key, 0) + (low <= truth[key] <= high)
+            for key, count in covered.items():
+                section.add(
+                    Row(f"{key} at n = {n}, d = {FEATURES}, {name}: covered in {clouds} clouds",
+                        100 * count / clouds, " %", low=90, high=99.5, against="the truth")
+                )  # fmt: skip
+    section.save()
+
+
+if __name__ == "__main__":
+    main()
