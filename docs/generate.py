@@ -165,10 +165,15 @@ def index() -> str:
     }
     for name, spec in SPECS.items():
         how = next(text for kind, text in short.items() if getattr(spec, kind))
-        lines.append(
-            f"| [{name}]({name}.md) | {spec.summary.replace('|', '\\|')} | {spec.numbers[0].more_isotropic or ''} "
-            f"| {spec.min_rows} | {'yes' if spec.differentiable else 'no'} | {how} |"
+        cells = (
+            f"[{name}]({name}.md)",
+            spec.summary.replace("|", r"\|"),
+            spec.numbers[0].more_isotropic or "",
+            str(spec.min_rows),
+            "yes" if spec.differentiable else "no",
+            how,
         )
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
