@@ -5,7 +5,7 @@ here, so that no product is ever taken in half precision.
 """
 
 import warnings
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -75,6 +75,14 @@ def as_tensor(x: ArrayLike, *, name: str = "x") -> Tensor:
     return tensor.to(COMPUTE_DTYPE[tensor.dtype])
 
 
+class Checked(NamedTuple):
+    """A cloud that can be measured, and what checking it brought to light."""
+
+    cloud: Tensor
+    bounds: tuple[Tensor, Tensor]
+    """Each column's smallest and largest value."""
+
+
 def as_cloud(x: ArrayLike, *, min_rows: int = 2, name: str = "x") -> Tensor:
     """`x` as a cloud that can be measured: right shape, enough rows, finite, not all rows equal.
 
@@ -91,15 +99,38 @@ def as_cloud(x: ArrayLike, *, min_rows: int = 2, name: str = "x") -> Tensor:
         >>> as_cloud(np.eye(3, dtype=np.float16)).dtype
         torch.float32
     """
+    return checked(x, min_rows=min_rows, name=name).cloud
+
+
+def checked(x: ArrayLike, *, min_rows: int = 2, name: str = "x") -> Checked:
+    """`as_cloud` with the bounds that it found."""
     cloud = as_tensor(x, name=name)
     require_rows(cloud.shape[0], min_rows, name=name)
-    require_finite(cloud, name=name)
-    if rows_are_equal(cloud.detach()):
-        raise UndefinedError(
-            f"got {name} with {cloud.shape[0]} equal rows, expected rows that differ: "
-            "the score of a single point is undefined"
+    bounds = finite_range(cloud, name=name)
+    if torch.equal(*bounds):
+        raise equal_rows_error(cloud.shape[0], name=name)
+    return Checked(cloud, bounds)
+
+
+def as_symmetric(x: ArrayLike, *, name: str = "x") -> Tensor:
+    """`x` as a d×d symmetric matrix of finite numbers that is not zero, such as a covariance.
+
+    Raises:
+        InputError: wrong type, shape, dtype, NaN or infinity, not symmetric, or all zeros.
+    """
+    matrix = as_tensor(x, name=name)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"got {name} with shape {tuple(matrix.shape)}, expected a square matrix")
+    low, high = finite_range(matrix, name=name)
+    largest = torch.maximum(low.abs(), high.abs()).max()
+    if largest == 0:
+        raise InputError(f"got {name} with zeros only, expected a matrix that is not zero")
+    if not torch.allclose(matrix / largest, matrix.T / largest, rtol=0, atol=1e-4):
+        raise InputError(
+            f"got {name} that is not symmetric, expected a covariance matrix; "
+            f"pass ({name} + {name}.T) / 2 if it should be one"
         )
-    return cloud
+    return matrix
 
 
 def require_rows(n: int, min_rows: int, *, name: str = "x") -> None:
@@ -109,30 +140,36 @@ def require_rows(n: int, min_rows: int, *, name: str = "x") -> None:
         raise InputError(f"got {rows}, expected at least {min_rows} rows")
 
 
-def require_finite(cloud: Tensor, *, name: str = "x", first_row: int = 0) -> None:
-    """Raise an InputError that counts NaN and infinite values and names their first row."""
-    # A sum is one fast pass and non-finite if any value is. It can also overflow, so the slow
-    # count decides.
-    if bool(torch.isfinite(cloud.detach().sum())):
-        return
-    finite = torch.isfinite(cloud.detach())
-    bad = int((~finite).sum())
-    if bad:
+def finite_range(cloud: Tensor, *, name: str = "x", first_row: int = 0) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value of every column, which are finite.
+
+    Raises:
+        InputError: NaN or infinite values: how many, and the first row (counted from `first_row`).
+    """
+    cloud = cloud.detach()
+    low, high = cloud.amin(dim=0), cloud.amax(dim=0)  # both pass NaN on
+    if not bool((torch.isfinite(low) & torch.isfinite(high)).all()):
+        finite = torch.isfinite(cloud)
+        bad = int((~finite).sum())
         row = int((~finite).any(dim=1).nonzero()[0, 0])
         raise InputError(
             f"got {name} with {bad} NaN or infinite value{'s' * (bad > 1)}, the first in row "
             f"{first_row + row}, expected finite numbers; drop or repair these rows"
         )
+    return low, high
 
 
-def rows_are_equal(cloud: Tensor) -> bool:
-    """Whether all rows are the same point."""
-    # Comparing two rows settles nearly every cloud without a pass over it.
-    return torch.equal(cloud[0], cloud[-1]) and bool((cloud == cloud[0]).all())
+def equal_rows_error(rows: int, *, name: str = "x") -> UndefinedError:
+    """The error for a cloud that is one point."""
+    return UndefinedError(
+        f"got {name} with {rows} equal rows, expected rows that differ: "
+        "the score of a single point is undefined"
+    )
 
 
 def like(x: ArrayLike, value: Tensor) -> Any:
     """A result in the caller's terms: a tensor for a tensor, a Python float or array for numpy."""
     if isinstance(x, Tensor):
         return value
+    value = value.detach()
     return value.item() if value.ndim == 0 else value.numpy()

@@ -1,28 +1,27 @@
 r"""Streaming moments of a cloud: one pass, mergeable in any split, exact far from the origin.
 
-For rows x about a shift c, with y = x − c, a `Moments` holds n, Σy, Σyyᵀ, Σ‖y‖²y, Σ‖y‖⁴, and about
-the origin Σx/‖x‖ and Σ‖x‖. From these follow the covariance, the unbiased estimates of its
-invariants, the mean direction and the mean norm. Products run in the rows' compute dtype on rows
-that are centred by their own block's mean; sums accumulate in float64.
+For rows x about a shift c, with y = x − c, a `Moments` holds n, Σy, Σyyᵀ, Σ‖y‖²y, Σ‖y‖⁴, and
+Σx/‖x‖. From these follow the covariance, the unbiased estimates of its invariants and the mean
+direction. Products run in the rows' compute dtype on rows that are centred by their own chunk's
+mean; sums over chunks accumulate in float64.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from isotropy.errors import InputError, UndefinedError
-from isotropy.inputs import COMPUTE_DTYPE, require_finite, rows_are_equal
-from isotropy.linalg import gram
+from isotropy.covariance import Centring, blocks, outer_products, power_of_two
+from isotropy.directions import zero_rows_error
+from isotropy.errors import InputError
+from isotropy.inputs import COMPUTE_DTYPE, finite_range
 
-# A block of this many values stays in the processor's cache between the passes over it.
-_BLOCK_VALUES = 1 << 20
-# Squares of values between these are safe in float32 and their fourth powers in float64.
-_SAFE = (1e-12, 1e12)
-_SAFE_FLOAT64 = (1e-70, 1e70)
+# Fourth powers of numbers between these, and sums of many of them, are safe in float64.
+_SAFE = (1e-70, 1e70)
+# Squared norms between these are exact enough in float32.
+_SAFE_SQUARES = (1e-30, 1e30)
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class Moments:
         cubic: d, Σ‖y‖²y.
         quartic: scalar, Σ‖y‖⁴.
         directions: d, Σx/‖x‖ over rows that are not zero.
-        norms: scalar, Σ‖x‖.
         zero_rows: how many rows are zero.
         first_zero_row: the number of the first of them, counted from 0.
         constant: the point that every row is, or None if rows differ.
@@ -56,7 +54,6 @@ class Moments:
     cubic: Tensor
     quartic: Tensor
     directions: Tensor
-    norms: Tensor
     zero_rows: int = 0
     first_zero_row: int | None = None
     constant: Tensor | None = None
@@ -66,69 +63,97 @@ class Moments:
         """The moments of a k×d floating-point tensor whose first row has number `start`.
 
         Raises:
-            InputError: a value is NaN or infinite.
+            InputError: no rows, a value that is NaN or infinite, or too large or small a scale.
         """
-        stream = MomentStream()
-        stream.update(rows, start=start)
-        return cls(**vars(stream.moments()))
+        if len(rows) == 0:
+            raise InputError("got an empty cloud (0 rows), expected at least 1 row")
+        rows = rows.detach().to(COMPUTE_DTYPE[rows.dtype])
+        low, high = finite_range(rows, first_row=start)
+        largest = float(torch.maximum(low.abs().max(), high.abs().max()))
+        if largest and not _SAFE[0] < largest < _SAFE[1]:
+            raise InputError(
+                f"got values up to {largest:.1g}, expected a largest value between "
+                f"{_SAFE[0]:.0e} and {_SAFE[1]:.0e}; rescale the embeddings"
+            )
+        centre = Centring.of(rows, bounds=(low, high))
+        product, cubic, quartic = outer_products(rows, centre)
+        scale = centre.inverse.double().reciprocal()
+        directions, zeros = _directions(rows)
+        return cls(
+            n=len(rows),
+            shift=centre.middle.double() + centre.mean.double() * scale,
+            total=torch.zeros_like(low, dtype=torch.float64),
+            scatter=product.double() * scale**2,
+            cubic=cubic.double() * scale**3,
+            quartic=quartic.double() * scale**4,
+            directions=directions,
+            zero_rows=len(zeros),
+            first_zero_row=start + int(zeros[0]) if len(zeros) else None,
+            constant=low.double() if torch.equal(low, high) else None,
+        )
 
-    def about(self, point: Tensor) -> "Moments":
+    def about(self, point: Tensor) -> Self:
         """The same moments with their sums taken about another point."""
         step = self.shift - point
-        length = step.square().sum()
-        trace = self.scatter.trace()
-        along = self.scatter @ step
-        slant = step @ self.total
-        outer = torch.outer(self.total, step)
-        return Moments(
-            n=self.n,
+        length = step @ step
+        along, slant = self.scatter @ step, step @ self.total
+        return replace(
+            self,
             shift=point,
             total=self.total + self.n * step,
-            scatter=self.scatter + outer + outer.T + self.n * torch.outer(step, step),
+            scatter=torch.addmm(self.scatter, *_outer_step(self.total, step, self.n)),
             cubic=self.cubic
             + 2 * along
             + length * self.total
-            + (trace + 2 * slant + self.n * length) * step,
+            + (self.scatter.trace() + 2 * slant + self.n * length) * step,
             quartic=self.quartic
             + 4 * (step @ along)
             + 4 * (step @ self.cubic)
-            + 2 * length * trace
+            + 2 * length * self.scatter.trace()
             + 4 * length * slant
             + self.n * length.square(),
-            directions=self.directions,
-            norms=self.norms,
-            zero_rows=self.zero_rows,
-            first_zero_row=self.first_zero_row,
-            constant=self.constant,
         )
 
-    def __add__(self, other: "Moments") -> "Moments":
+    def __add__(self, other: Self) -> Self:
         """The moments of both sets of rows together."""
         if self.shift.shape != other.shift.shape:
             raise InputError(
                 f"got moments of {len(self.shift)} and of {len(other.shift)} features, "
                 "expected the same number"
             )
-        if not torch.equal(self.shift, other.shift):
-            other = other.about(self.shift)
+        other = other.about(self.shift)
         zeros = [m.first_zero_row for m in (self, other) if m.first_zero_row is not None]
         same = (
             self.constant is not None
             and other.constant is not None
             and torch.equal(self.constant, other.constant)
         )
-        return Moments(
+        return replace(
+            self,
             n=self.n + other.n,
-            shift=self.shift,
             total=self.total + other.total,
-            scatter=self.scatter + other.scatter,
+            # The other's is a matrix of its own by now: adding in place saves a pass over memory.
+            scatter=other.scatter.add_(self.scatter),
             cubic=self.cubic + other.cubic,
             quartic=self.quartic + other.quartic,
             directions=self.directions + other.directions,
-            norms=self.norms + other.norms,
             zero_rows=self.zero_rows + other.zero_rows,
             first_zero_row=min(zeros, default=None),
             constant=self.constant if same else None,
+        )
+
+    def without(self, part: Self) -> Self:
+        """The moments of the rows that are left when those of `part` go."""
+        part = part.about(self.shift)
+        return replace(
+            self,
+            n=self.n - part.n,
+            total=self.total - part.total,
+            scatter=self.scatter - part.scatter,
+            cubic=self.cubic - part.cubic,
+            quartic=self.quartic - part.quartic,
+            directions=self.directions - part.directions,
+            zero_rows=self.zero_rows - part.zero_rows,
         )
 
     @property
@@ -142,7 +167,7 @@ class Moments:
         return self.shift + self.total / self.n
 
     @cached_property
-    def central(self) -> "Moments":
+    def central(self) -> Self:
         """The same moments about the mean."""
         return self.about(self.mean)
 
@@ -156,102 +181,54 @@ class Moments:
         """d×d, S = XᵀX, about the origin."""
         return self.about(torch.zeros_like(self.shift)).scatter
 
+    @cached_property
+    def centred_spectrum(self) -> Tensor:
+        """The squared singular values of Xc, in decreasing order; n − 1 at most are not 0."""
+        return _spectrum(self.central.scatter, self.n - 1)
+
+    @cached_property
+    def spectrum(self) -> Tensor:
+        """The squared singular values of X, in decreasing order; n at most are not 0."""
+        return _spectrum(self.second, self.n)
+
     def require_directions(self) -> None:
         """Raise an UndefinedError if a row is zero and so has no direction."""
         if self.zero_rows:
-            raise UndefinedError(
-                f"got {self.zero_rows} row{'s' * (self.zero_rows > 1)} of zeros, the first is row "
-                f"{self.first_zero_row}, expected rows with a direction: a cosine with a row of "
-                "zeros is undefined; drop these rows"
-            )
+            raise zero_rows_error(self.zero_rows, self.first_zero_row or 0)
 
 
-class MomentStream:
-    """Moments that grow chunk by chunk, in place and in bounded memory.
-
-    Example:
-        >>> stream = MomentStream()
-        >>> for chunk in torch.eye(4).split(2):
-        ...     stream.update(chunk)
-        >>> stream.moments().mean.tolist()
-        [0.25, 0.25, 0.25, 0.25]
-    """
-
-    def __init__(self) -> None:
-        self._sums: Moments | None = None
-        self._rows_seen = 0
-
-    def update(self, rows: Tensor, *, start: int | None = None) -> None:
-        """Take in the next rows, k×d floating point; `start` is the number of the first one.
-
-        Raises:
-            InputError: a value is NaN or infinite, or the number of features changes.
-        """
-        first = self._rows_seen if start is None else start
-        self._rows_seen = first + len(rows)
-        for block in rows.detach().split(max(256, _BLOCK_VALUES // rows.shape[1])):
-            sums = _block_moments(block, first)
-            first += len(block)
-            self._sums = sums if self._sums is None else self._sums + sums
-
-    def moments(self) -> Moments:
-        """The moments of all rows so far."""
-        if self._sums is None:
-            raise InputError("got an empty cloud (0 rows), expected at least 1 row")
-        return self._sums
-
-
-def merge(parts: Iterable[Moments]) -> Moments:
+def merge(parts: list[Moments]) -> Moments:
     """The moments of all parts together."""
-    first, *rest = parts
-    for part in rest:
-        first = first + part
-    return first
+    return reduce(Moments.__add__, parts)
 
 
-def _block_moments(block: Tensor, first_row: int) -> Moments:
-    rows = block.to(COMPUTE_DTYPE[block.dtype])
-    require_finite(rows, first_row=first_row)
-    k = len(rows)
-    wide = torch.float64
-
-    centre = rows.mean(dim=0)
-    y = rows - centre
-    # Scaling by a power of two is exact. It is needed only where squares leave float32's range.
-    scale = _safe_scale(y)
-    if scale != 1:
-        y /= scale
-    squares = torch.linalg.vector_norm(y, dim=1).square()
-    ones = torch.ones_like(squares)
-    total, cubic = (torch.stack((ones, squares)) @ y).to(wide)
-    scatter = gram(y).to(wide)
-    quartic = squares.to(wide).square().sum()
-
-    size = _safe_scale(rows)
-    norms = torch.linalg.vector_norm(rows if size == 1 else rows / size, dim=1)
-    zero = norms == 0
-    zero_rows = int(zero.sum())
-    inverse = (norms + zero).reciprocal()
-    return Moments(
-        n=k,
-        shift=centre.to(wide),
-        total=total * scale,
-        scatter=scatter * scale**2,
-        cubic=cubic * scale**3,
-        quartic=quartic * scale**4,
-        directions=(inverse @ (rows if size == 1 else rows / size)).to(wide),
-        norms=norms.sum(dtype=wide) * size,
-        zero_rows=zero_rows,
-        first_zero_row=first_row + int(zero.nonzero()[0, 0]) if zero_rows else None,
-        constant=rows[0].to(wide) if rows_are_equal(rows) else None,
-    )
+def _outer_step(total: Tensor, step: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    # total·stepᵀ + step·totalᵀ + n·step·stepᵀ as one product of rank two.
+    half = total + n / 2 * step
+    return torch.stack((half, step), dim=1), torch.stack((step, half))
 
 
-def _safe_scale(x: Tensor) -> float:
-    """A power of two near max|x| if squares of x would leave its dtype's range, else 1."""
-    low, high = torch.aminmax(x)
-    largest = max(abs(low.item()), abs(high.item()))
-    safe_low, safe_high = _SAFE if x.dtype == torch.float32 else _SAFE_FLOAT64
-    if largest == 0 or safe_low < largest < safe_high:
-        return 1.0
-    return float(2.0 ** torch.tensor(largest, dtype=torch.float64).log2().floor().item())
+def _spectrum(scatter: Tensor, rank: int) -> Tensor:
+    scale = power_of_two(scatter.diagonal().max())
+    values: Tensor = torch.linalg.eigvalsh(scatter / scale).flip(0).clamp(min=0)
+    values[rank:] = 0  # what is left there is rounding
+    return values * scale
+
+
+def _directions(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Σx/‖x‖ in float64, and the numbers of the rows that are zero."""
+    total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
+    zeros = []
+    first = 0
+    for block in blocks(rows):
+        squares = torch.linalg.vecdot(block, block)
+        low, high = torch.aminmax(squares)
+        if not _SAFE_SQUARES[0] < float(low) <= float(high) < _SAFE_SQUARES[1]:
+            largest = torch.linalg.vector_norm(block, torch.inf, dim=1)
+            zeros.append((largest == 0).nonzero()[:, 0] + first)
+            block = block / largest.where(largest > 0, 1.0)[:, None]
+            squares = torch.linalg.vecdot(block, block)
+            squares += squares == 0
+        total += squares.rsqrt() @ block
+        first += len(block)
+    return total, torch.cat(zeros) if zeros else torch.empty(0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 from torch import Tensor
@@ -23,12 +23,13 @@ class Chunk:
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Source(Protocol):
     """Rows of embeddings that can be read in chunks, more than once, in bounded memory.
 
     Opening a source reads no more than its header. Whatever is wrong with it is a `SourceError`
-    (unreadable, corrupt, ragged, empty, unknown column) or an `InputError` (dtype, shape). A chunk's
-    values are not looked at: whoever works on them checks that they are finite.
+    (unreadable, corrupt, ragged, empty, unknown column) or an `InputError` (dtype, shape). The values
+    are not looked at: whoever works on them checks that they are finite.
     """
 
     @property
