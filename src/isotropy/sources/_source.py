@@ -28,8 +28,8 @@ class Source(Protocol):
     """Rows of embeddings that can be read in chunks, more than once, in bounded memory.
 
     Opening a source reads no more than its header. Whatever is wrong with it is a `SourceError`
-    (unreadable, corrupt, ragged, empty, unknown column) or an `InputError` (dtype, shape). The values
-    are not looked at: whoever works on them checks that they are finite.
+    (unreadable, corrupt, ragged, empty, unknown column) or an `InputError` (dtype, shape). The
+    values are not looked at: whoever works on them checks that they are finite.
     """
 
     @property

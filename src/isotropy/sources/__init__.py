@@ -1,0 +1,4 @@
+"""Readers of embeddings: arrays, files, folders of shards, standard input."""
+
+from isotropy.sources._open import FORMATS as FORMATS, open_source as open_source
+from isotropy.sources._source import Chunk as Chunk, Source as Source

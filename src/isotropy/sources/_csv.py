@@ -1,0 +1,244 @@
+"""`.csv` and `.tsv` files: numeric columns, or one column of lists such as `"[0.1, 0.2]"`.
+
+The first line is a header if none of its cells is a number, or if those that are count 0, 1, 2, …
+or 1, 2, 3, … (the names that pandas gives to columns without one). Without a header the columns are
+called `column_0`, `column_1`, …. A column holds numbers if its first value is one (an empty value
+counts as a missing number). Which of them are the embeddings, `choose_columns` decides; all others
+can be asked for as columns.
+"""
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from isotropy.errors import SourceError
+from isotropy.sources._choose import Kind, choose_columns
+from isotropy.sources._dtypes import check_shape
+from isotropy.sources._messages import one_line, reading
+from isotropy.sources._source import Chunk
+from isotropy.sources._table import Table
+
+_DELIMITERS = (",", ";", "\t")
+
+
+class Row(NamedTuple):
+    """A row of cells and the line of the file on which it ends, counted from 1."""
+
+    line: int
+    cells: list[str]
+
+
+class CsvTable(Table):
+    """The rows of a file of separated values, in float64, which keeps every printed digit."""
+
+    def __init__(self, path: Path, name: str, key: str | None, delimiter: str | None) -> None:
+        self.name = name
+        self._path = path
+        self.dtype = torch.float64
+        self._delimiter = delimiter or self._guess()
+        rows = self._all_rows()
+        first = next(rows, None)
+        self._header = first is not None and _is_header(first.cells)
+        row = next(rows, None) if self._header else first
+        rows.close()
+        if first is None or row is None:
+            self.n_rows, self.features, self.columns = 0, None, ()
+            return
+        if len(row.cells) != len(first.cells):
+            raise self._ragged(row, len(first.cells))
+        names = _names(first.cells if self._header else None, len(first.cells), name)
+        self._width = len(names)
+        kinds = {n: _kind(cell) for n, cell in zip(names, row.cells, strict=True)}
+        chosen = choose_columns(kinds, key, name)
+        self._is_list = kinds[chosen[0]] == "list"
+        self._chosen = [i for i, n in enumerate(names) if n in set(chosen)]
+        self._names = names
+        self._others = {n: i for i, n in enumerate(names) if n not in set(chosen)}
+        self._is_number = {n: _as_number(row.cells[i]) is not None for n, i in self._others.items()}
+        self.columns = tuple(self._others)
+        self.n_rows, self.features = None, None
+        self.features = len(self._vector(row))
+        check_shape((1, self.features), f"line {row.line} of {name}")
+
+    def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
+        if self.features is None:
+            return
+        start = 0
+        lines = self._all_rows()
+        if self._header:
+            next(lines, None)
+        vectors: list[NDArray[np.float64]] = []
+        values: dict[str, list[Any]] = {column: [] for column in columns}
+        for row in lines:
+            if len(row.cells) != self._width:
+                raise self._ragged(row, self._width)
+            vectors.append(self._vector(row))
+            for column in columns:
+                values[column].append(self._value(row, column))
+            if len(vectors) == rows:
+                yield self._chunk(vectors, start, values)
+                start += rows
+                vectors = []
+                values = {column: [] for column in columns}
+        if vectors:
+            yield self._chunk(vectors, start, values)
+
+    def _chunk(
+        self, vectors: list[NDArray[np.float64]], start: int, values: dict[str, list[Any]]
+    ) -> Chunk:
+        read = {
+            column: np.array(found, dtype=None if self._is_number[column] else object)
+            for column, found in values.items()
+        }
+        return Chunk(torch.from_numpy(np.stack(vectors)), start, read)
+
+    def _all_rows(self) -> Generator[Row, None, None]:
+        """Every row that is not blank, the header too."""
+        line = 0
+        with reading(self.name), self._path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=self._delimiter, strict=True)
+            while True:
+                try:
+                    with _cells_of_any_size():
+                        cells = next(reader, None)
+                except UnicodeDecodeError as error:
+                    raise SourceError(
+                        f"got bytes that are no UTF-8 after line {line} of {self.name}, "
+                        "expected UTF-8 text; save it in that encoding"
+                    ) from error
+                except csv.Error as error:
+                    raise SourceError(
+                        f"got line {line + 1} of {self.name}, which is no row of cells "
+                        f"({one_line(error)}), expected each quote to be closed; repair this line"
+                    ) from error
+                if cells is None:
+                    return
+                line = reader.line_num
+                if cells:
+                    yield Row(line, cells)
+
+    def _guess(self) -> str:
+        """The delimiter: a comma unless the first line has only semicolons or tabs."""
+        with reading(self.name), self._path.open(encoding="utf-8-sig", errors="replace") as file:
+            first = file.readline()
+        return next((mark for mark in _DELIMITERS if mark in first), ",")
+
+    def _vector(self, row: Row) -> NDArray[np.float64]:
+        where = f"line {row.line} of {self.name}"
+        if self._is_list:
+            return self._list(row.cells[self._chosen[0]], where)
+        try:
+            return np.array([float(row.cells[i]) for i in self._chosen])
+        except ValueError as error:
+            bad = next(i for i in self._chosen if _as_number(row.cells[i]) is None)
+            cell = row.cells[bad].strip()
+            what = f"the value {cell!r}" if cell else "an empty cell"
+            raise SourceError(
+                f"got {what} for column {self._names[bad]!r} in {where}, "
+                "expected a number; repair or drop this line"
+            ) from error
+
+    def _list(self, cell: str, where: str) -> NDArray[np.float64]:
+        # Commas as JSON writes them, or blanks and line ends as numpy prints an array.
+        try:
+            vector = np.array(
+                [float(part) for part in cell.strip("[] \n").replace(",", " ").split()]
+            )
+        except ValueError as error:
+            raise SourceError(
+                f"got {where} with something else than a flat list of numbers as "
+                f"{self._names[self._chosen[0]]!r} ({one_line(error)}), expected such a list; "
+                "repair or drop this line"
+            ) from error
+        if self.features is not None and len(vector) != self.features:
+            raise SourceError(
+                f"got {where} with {len(vector)} numbers, expected {self.features} as in the first "
+                "row; every row needs the same number of features"
+            )
+        return vector
+
+    def _value(self, row: Row, column: str) -> Any:
+        cell = row.cells[self._others[column]]
+        if not self._is_number[column]:
+            return cell
+        value = _as_number(cell)
+        if value is None:
+            raise SourceError(
+                f"got the value {cell!r} for column {column!r} in line {row.line} of {self.name}, "
+                "expected a number as in the first row"
+            )
+        return value
+
+    def _ragged(self, row: Row, expected: int) -> SourceError:
+        return SourceError(
+            f"got line {row.line} of {self.name} with {len(row.cells)} "
+            f"cell{'s' * (len(row.cells) != 1)}, expected {expected} as in the first line; "
+            "every line needs the same number of cells"
+        )
+
+
+def open_csv(path: Path, name: str, key: str | None) -> CsvTable:
+    """The embeddings of a file of comma-separated values as a table."""
+    return CsvTable(path, name, key, None)
+
+
+def open_tsv(path: Path, name: str, key: str | None) -> CsvTable:
+    """The embeddings of a file of tab-separated values as a table."""
+    return CsvTable(path, name, key, "\t")
+
+
+@contextmanager
+def _cells_of_any_size() -> Iterator[None]:
+    """Python's csv module has one limit for the whole program; a list can be longer than it."""
+    before = csv.field_size_limit(sys.maxsize)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _is_header(cells: list[str]) -> bool:
+    numbers = [cell.strip() for cell in cells if _as_number(cell) is not None]
+    if not numbers:
+        return not any(cell.strip().startswith("[") for cell in cells)
+    counted = [
+        [str(i + first) for i in range(len(numbers))] for first in (0, 1) if len(numbers) > 1
+    ]
+    return numbers in counted
+
+
+def _names(header: list[str] | None, width: int, name: str) -> list[str]:
+    if header is None:
+        return [f"column_{i}" for i in range(width)]
+    names = [cell.strip() for cell in header]
+    column, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        raise SourceError(
+            f"got {name} with several columns named {column!r}, expected different names; "
+            "rename them"
+        )
+    return names
+
+
+def _as_number(cell: str) -> float | int | None:
+    try:
+        return int(cell)
+    except ValueError:
+        try:
+            return float(cell)
+        except ValueError:
+            return None
+
+
+def _kind(cell: str) -> Kind:
+    if cell.lstrip().startswith("["):
+        return "list"
+    return "number" if not cell.strip() or _as_number(cell) is not None else "other"

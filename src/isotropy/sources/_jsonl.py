@@ -1,0 +1,175 @@
+"""JSON Lines: every line an object with a list of numbers, or a bare list of numbers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from isotropy.errors import SourceError
+from isotropy.sources._choose import Kind, choose_columns, no_key
+from isotropy.sources._dtypes import check_shape
+from isotropy.sources._messages import one_line, reading
+from isotropy.sources._source import Chunk
+from isotropy.sources._table import Table
+
+ColumnKind = Literal["text", "number", "truth value"]
+
+
+class JsonlTable(Table):
+    """The rows of a file of JSON lines, in float64, which keeps every printed digit.
+
+    The first line tells which field holds the embeddings, how many features they have, and which
+    fields are columns: text, numbers and truth values.
+    """
+
+    def __init__(self, path: Path, name: str, key: str | None) -> None:
+        self.name = name
+        self._path = path
+        self._field: str | None = None
+        self._kinds: dict[str, ColumnKind] = {}
+        self.dtype = torch.float64
+        first = next(self._records(), None)
+        if first is None:
+            self.n_rows, self.features = 0, None
+        else:
+            number, record = first
+            where = f"line {number} of {name}"
+            if isinstance(record, dict):
+                kinds = {field: _kind(value) for field, value in record.items()}
+                (self._field,) = choose_columns(kinds, key, where, wide=False)
+                self._kinds = {f: k for f, v in record.items() if (k := _column_kind(v))}
+            else:
+                no_key(key, f"{name}, whose lines are lists,")
+            vector = self._vector(record, number)
+            check_shape((1, len(vector)), where)
+            self.n_rows, self.features = None, len(vector)
+        self.columns = tuple(self._kinds)
+
+    def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
+        start = 0
+        vectors: list[NDArray[np.float64]] = []
+        values: dict[str, list[Any]] = {column: [] for column in columns}
+
+        def chunk() -> Chunk:
+            read = {c: _to_array(values[c], self._kinds[c]) for c in columns}
+            return Chunk(torch.from_numpy(np.stack(vectors)), start, read)
+
+        for number, record in self._records():
+            vectors.append(self._vector(record, number))
+            for column in columns:
+                values[column].append(self._value(record, column, number))
+            if len(vectors) == rows:
+                yield chunk()
+                start += rows
+                vectors.clear()
+                for column in columns:
+                    values[column].clear()
+        if vectors:
+            yield chunk()
+
+    def _records(self) -> Iterator[tuple[int, Any]]:
+        """Every line that is not blank, parsed, with its number counted from 1."""
+        with reading(self.name), self._path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                text = self._decoded(line, number)
+                if text.strip():
+                    yield number, self._parsed(text, number)
+
+    def _decoded(self, line: bytes, number: int) -> str:
+        try:
+            return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"got bytes that are no UTF-8 in line {number} of {self.name}, "
+                "expected UTF-8 text; save it in that encoding"
+            ) from error
+
+    def _parsed(self, text: str, number: int) -> Any:
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            why = (
+                f"{error.msg} at character {error.colno}"
+                if isinstance(error, json.JSONDecodeError)
+                else one_line(error)
+            )
+            raise SourceError(
+                f"got line {number} of {self.name}, which is no valid JSON ({why}), expected one "
+                "object or list of numbers a line; repair this line"
+            ) from error
+        if not isinstance(record, dict | list):
+            raise SourceError(
+                f"got a single value in line {number} of {self.name}, "
+                "expected an object or a list of numbers"
+            )
+        return record
+
+    def _vector(self, record: Any, number: int) -> NDArray[np.float64]:
+        where = f"line {number} of {self.name}"
+        if self._field is None:
+            what, values = "a list", record
+        else:
+            what = f"{self._field!r}"
+            if not isinstance(record, dict) or self._field not in record:
+                raise SourceError(f"got {where} without {what}, expected it in every line")
+            values = record[self._field]
+        vector = _as_vector(values)
+        if vector is None:
+            raise SourceError(
+                f"got {where} with something else than a flat list of numbers as {what}, "
+                "expected such a list (no null, no text); repair or drop this line"
+            )
+        if self.features is not None and len(vector) != self.features:
+            raise SourceError(
+                f"got {where} with {len(vector)} numbers, expected {self.features} as in the first "
+                "line; every row needs the same number of features"
+            )
+        return vector
+
+    def _value(self, record: Any, column: str, number: int) -> Any:
+        value = record.get(column)
+        if _column_kind(value) != self._kinds[column]:
+            given = "no value" if value is None else f"{value!r}"
+            raise SourceError(
+                f"got {given} for column {column!r} in line {number} of {self.name}, "
+                f"expected a {self._kinds[column]} as in the first line"
+            )
+        return value
+
+
+def open_jsonl(path: Path, name: str, key: str | None) -> JsonlTable:
+    """The embeddings of a file of JSON lines as a table."""
+    return JsonlTable(path, name, key)
+
+
+def _as_vector(values: Any) -> NDArray[np.float64] | None:
+    """The list as a vector, or None if it is no flat list of numbers."""
+    if not isinstance(values, list):
+        return None
+    try:
+        vector = np.array(values)
+    except ValueError:  # lists of different lengths in it
+        return None
+    if vector.ndim != 1 or vector.dtype.kind not in "iuf":
+        return None
+    return vector.astype(np.float64, copy=False)
+
+
+def _kind(value: Any) -> Kind:
+    return "list" if _as_vector(value) is not None else "other"
+
+
+def _column_kind(value: Any) -> ColumnKind | None:
+    if isinstance(value, bool):
+        return "truth value"
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else None
+
+
+def _to_array(values: list[Any], kind: ColumnKind) -> NDArray[Any]:
+    return np.array(values, dtype=object if kind == "text" else None)

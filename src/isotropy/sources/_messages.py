@@ -1,0 +1,67 @@
+"""The words of source errors: one line, the file's name, what was expected, what to do."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+from isotropy.errors import SourceError
+
+# A message stays readable when a file holds hundreds of arrays.
+_SHOWN = 8
+_LONGEST = 160
+
+
+def listing(names: Iterable[str]) -> str:
+    """Names in quotes, the first few of them if there are many.
+
+    Example:
+        >>> listing(["row", "layer"])
+        "'row', 'layer'"
+    """
+    known = list(names)
+    shown = ", ".join(repr(name) for name in known[:_SHOWN])
+    return f"{shown} and {len(known) - _SHOWN} more" if len(known) > _SHOWN else shown
+
+
+def one_line(error: BaseException) -> str:
+    """Another library's message as the end of ours: one line, not too long."""
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def unknown(kind: str, given: str, known: Iterable[str], where: str) -> SourceError:
+    """The error for a column or array that does not exist, with the nearest that does."""
+    names = list(known)
+    near = get_close_matches(given, names, n=1)
+    if near:
+        hint = f"did you mean {near[0]!r}?"
+    elif names:
+        hint = f"choose from: {listing(names)}"
+    else:
+        hint = f"there is no {kind} to choose"
+    return SourceError(f"got {kind} {given!r}, expected one that {where} has; {hint}")
+
+
+def corrupt(name: str, kind: str, error: BaseException) -> SourceError:
+    """The error for a file that its format's library cannot read."""
+    return SourceError(
+        f"got {name}, which cannot be read as {kind} ({one_line(error)}), expected a whole file; "
+        "it is truncated, corrupt or of another format: copy or write it again"
+    )
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn the operating system's errors about the file `name` into source errors."""
+    try:
+        yield
+    except PermissionError as error:
+        raise SourceError(
+            f"got {name}, which may not be read (permission denied), expected a readable file; "
+            "change its permissions or copy it"
+        ) from error
+    except OSError as error:
+        raise SourceError(
+            f"got {name}, which cannot be read ({error.strerror or one_line(error)}), "
+            "expected a readable file; check the path and the disk"
+        ) from error
