@@ -8,6 +8,7 @@ the bound of any row left out, the search is proven right; the other rows, such 
 tight clusters or with many ties, are searched again with bounds in float64.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +16,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from isotropy.errors import SettingError, UndefinedError
-from isotropy.inputs import require_rows
+from isotropy.errors import IsotropyWarning, SettingError, UndefinedError
+from isotropy.inputs import equal_rows_error, require_rows
 
 # Candidates beyond k: they set the k-th distance apart from the bounds of the rows left out.
 _SPARE = 4
@@ -83,10 +84,7 @@ class Neighbours:
         kept[first] = True
         cloud = self.cloud[kept]
         if len(cloud) == 1:
-            raise UndefinedError(
-                f"got {len(self.cloud)} equal rows, expected rows that differ: "
-                "a single point has no neighbours"
-            )
+            raise equal_rows_error(len(self.cloud))
         return nearest_neighbours(cloud, min(self.k, len(cloud) - 1))
 
 
@@ -115,7 +113,7 @@ def nearest_neighbours(cloud: Tensor, k: int) -> Neighbours:
     cloud = cloud.detach()
     n = len(cloud)
     require_rows(n, k + 1)
-    _, scale = _centre_and_scale(cloud)
+    _, scale = centre_and_scale(cloud)
     if not _SAFE_SCALES[0] < scale < _SAFE_SCALES[1]:
         found = nearest_neighbours(cloud / scale, k)
         return Neighbours(cloud, found.distances * scale, found.indices)
@@ -132,6 +130,28 @@ def nearest_neighbours(cloud: Tensor, k: int) -> Neighbours:
         for rows in torch.split(open_rows, bounds.block_rows):
             distances[rows], indices[rows] = _search_within(bounds, rows, distances[rows])
     return Neighbours(cloud, distances, indices)
+
+
+def without_duplicates(neighbours: Neighbours, k: int, measure: str) -> Neighbours:
+    """The k nearest neighbours among rows that differ; rows left out are counted in a warning.
+
+    Raises:
+        UndefinedError: fewer than k + 1 rows differ.
+    """
+    found = neighbours.distinct
+    rows, left = len(neighbours.cloud), len(found.cloud)
+    if found.k < min(k, neighbours.k):
+        raise UndefinedError(
+            f"got {rows} rows of which only {left} differ, expected at least {k + 1} for "
+            f"{measure} with {k} neighbour{'s' * (k > 1)} of each"
+        )
+    if left < rows:
+        warnings.warn(
+            f"{measure} left out {rows - left} of {rows} rows, as each equals another row",
+            IsotropyWarning,
+            stacklevel=2,
+        )
+    return found.first(k)
 
 
 def distance_bounds(cloud: Tensor) -> "DistanceBounds":
@@ -161,7 +181,7 @@ class DistanceBounds:
     def __init__(self, cloud: Tensor, dtype: torch.dtype) -> None:
         n, d = cloud.shape
         self.cloud = cloud
-        centre, self.scale = _centre_and_scale(cloud)
+        centre, self.scale = centre_and_scale(cloud)
 
         # In any order of summation, a sum of t = d + 1 products is off by at most tu/(1 − tu) of
         # the sum of their sizes, where u is the unit of rounding; rounding y and h first adds 3u.
@@ -175,7 +195,8 @@ class DistanceBounds:
         width = -(-n // _GROUP) * _GROUP
         self._right = torch.zeros(width, d + 1, dtype=dtype, device=cloud.device)
         half = torch.empty(n, dtype=torch.float64, device=cloud.device)
-        step = max(1, self._block_values // (4 * d))
+        values = block_values(cloud.device)
+        step = max(1, values // (4 * d))
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
             y = (cloud[part].to(torch.float64) - centre) / self.scale
@@ -185,13 +206,8 @@ class DistanceBounds:
         self._right[n:, d] = product.max / 4  # fillers, never near anything
         self.floor = half * (1 - error) - tiny
 
-        self.block_rows = min(n, max(_MIN_BLOCK_ROWS, self._block_values // width))
+        self.block_rows = min(n, max(_MIN_BLOCK_ROWS, values // width))
         self._block = torch.empty(self.block_rows, width, dtype=dtype, device=cloud.device)
-
-    @property
-    def _block_values(self) -> int:
-        on_cpu = self.cloud.device.type == "cpu"
-        return _BLOCK_VALUES if on_cpu else _BLOCK_VALUES_ON_ACCELERATOR
 
     def blocks(self) -> Iterator[Tensor]:
         """All row numbers, `block_rows` at a time."""
@@ -235,7 +251,7 @@ class DistanceBounds:
         d = self.cloud.shape[1]
         m = columns.shape[1]
         out = torch.empty(columns.shape, dtype=torch.float64, device=columns.device)
-        step = max(1, self._block_values // (4 * m * d))
+        step = max(1, block_values(columns.device) // (4 * m * d))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
             difference = self.cloud[columns[part].flatten()].to(torch.float64).view(-1, m, d)
@@ -248,7 +264,12 @@ class DistanceBounds:
             return torch.mm(left, self._right.T, out=self._block[: len(left)])
 
 
-def _centre_and_scale(cloud: Tensor) -> tuple[Tensor, float]:
+def block_values(device: torch.device) -> int:
+    """How many values a block of pairs should have to be fast and small."""
+    return _BLOCK_VALUES if device.type == "cpu" else _BLOCK_VALUES_ON_ACCELERATOR
+
+
+def centre_and_scale(cloud: Tensor) -> tuple[Tensor, float]:
     """The mean in float64, and a power of two near the largest coordinate about it."""
     centre = cloud.mean(dim=0, dtype=torch.float64)
     low, high = torch.aminmax(cloud, dim=0)
