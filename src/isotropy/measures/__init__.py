@@ -16,6 +16,7 @@ from isotropy.measures._explained_variance import (
     SPEC as EXPLAINED_VARIANCE,
     explained_variance as explained_variance,
 )
+from isotropy.measures._hubness import SPEC as HUBNESS, Hubness as Hubness, hubness as hubness
 from isotropy.measures._iso_score import (
     SPEC as ISO_SCORE,
     iso_score as iso_score,
@@ -29,11 +30,17 @@ from isotropy.measures._iso_score_unbiased import (
     SPEC as ISO_SCORE_UNBIASED,
     iso_score_unbiased as iso_score_unbiased,
 )
+from isotropy.measures._local_isotropy import (
+    SPEC as LOCAL_ISOTROPY,
+    LocalIsotropy as LocalIsotropy,
+    local_isotropy as local_isotropy,
+)
 from isotropy.measures._mean_cosine import SPEC as MEAN_COSINE, mean_cosine as mean_cosine
 from isotropy.measures._mean_norm_ratio import (
     SPEC as MEAN_NORM_RATIO,
     mean_norm_ratio as mean_norm_ratio,
 )
+from isotropy.measures._mle_dimension import SPEC as MLE_DIMENSION, mle_dimension as mle_dimension
 from isotropy.measures._outlier_dimensions import (
     SPEC as OUTLIER_DIMENSIONS,
     OutlierDimensions as OutlierDimensions,
@@ -49,6 +56,8 @@ from isotropy.measures._partition_isotropy import (
     partition_isotropy as partition_isotropy,
 )
 from isotropy.measures._spec import MeasureSpec as MeasureSpec, Number as Number
+from isotropy.measures._two_nn import SPEC as TWO_NN, two_nn as two_nn
+from isotropy.measures._uniformity import SPEC as UNIFORMITY, uniformity as uniformity
 
 SPECS = {value.name: value for value in list(globals().values()) if isinstance(value, MeasureSpec)}
 """Every measure's spec under its name."""
