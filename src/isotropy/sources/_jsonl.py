@@ -32,10 +32,9 @@ class JsonlTable(Table):
         self._field: str | None = None
         self._kinds: dict[str, ColumnKind] = {}
         self.dtype = torch.float64
+        self.n_rows, self.features = 0, None
         first = next(self._records(), None)
-        if first is None:
-            self.n_rows, self.features = 0, None
-        else:
+        if first is not None:
             number, record = first
             where = f"line {number} of {name}"
             if isinstance(record, dict):

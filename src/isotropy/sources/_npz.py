@@ -22,6 +22,7 @@ from isotropy.sources._dtypes import TORCH_DTYPES, check_shape, float_dtype, is_
 from isotropy.sources._messages import corrupt, reading
 from isotropy.sources._npy import Header, open_npy, read_header
 from isotropy.sources._raw import as_bytes, ends_early
+from isotropy.sources._sniff import BROKEN_ZIP
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
 
@@ -131,10 +132,5 @@ def _archive(path: Path, name: str) -> Iterator[zipfile.ZipFile]:
         try:
             with zipfile.ZipFile(path) as archive:
                 yield archive
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except (*BROKEN_ZIP, zlib.error) as error:
             raise corrupt(name, "a .npz archive", error) from error
-        except NotImplementedError as error:
-            raise SourceError(
-                f"got {name}, which is compressed in a way that Python does not know ({error}), "
-                "expected an archive of numpy.savez or numpy.savez_compressed; save it again"
-            ) from error

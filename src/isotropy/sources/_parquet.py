@@ -145,7 +145,7 @@ class ParquetTable(Table):
                 ) as file,
             ):
                 yield file
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise corrupt(self.name, "Parquet", error) from error
 
 

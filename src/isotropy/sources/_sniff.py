@@ -1,12 +1,16 @@
 """What a file looks like by its first bytes, whatever it is called."""
 
 import codecs
+import struct
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 LISTS = "JSON lists"
 """What a file of JSON lines may look like, and a table too that begins with a column of lists."""
+
+BROKEN_ZIP = (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error, EOFError)
+"""What Python's zipfile raises for a damaged archive."""
 
 _HEAD = 4096
 # The number with which torch began its files before it wrote zip archives.
@@ -76,7 +80,7 @@ def _archive(path: Path) -> Look:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except zipfile.BadZipFile:
+    except BROKEN_ZIP:
         return Look(None, "a damaged zip archive", "it is truncated or corrupt: write it again")
     if any(name.endswith("data.pkl") for name in names):
         return Look("pt", "a file of torch.save")
