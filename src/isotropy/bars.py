@@ -1,0 +1,213 @@
+r"""Bars: the persistent homology of a cloud in dimension 0.
+
+Grow a ball around every row. Each time two groups of balls meet, a bar ends; the lengths of the
+n − 1 finite bars are the edge lengths of the Euclidean minimum spanning tree. The longest tell
+clusters apart, the many short ones are noise.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isotropy._prominent import count_prominent
+from isotropy._spanning_tree import spanning_forest
+from isotropy.errors import InputError, SettingError
+from isotropy.inputs import COMPUTE_DTYPE, ArrayLike, as_tensor, finite_range, like, require_rows
+
+__all__ = ["entropy", "h0_bars", "h0_bars_by_class", "prominent_bars", "prominent_mask"]
+
+
+def h0_bars(x: ArrayLike) -> Any:
+    r"""The lengths of the H0 bars: the edges of the Euclidean minimum spanning tree.
+
+    The tree is found without gradient; the lengths of its edges are computed from `x`, with
+    gradient. An edge of length zero has a gradient of zero.
+
+    Args:
+        x: n×d cloud, n ≥ 1. Memory is O(nd): of the n×n distances only blocks exist.
+
+    Returns:
+        n − 1 lengths in descending order, tensor or array as `x` is.
+
+    References:
+        Atienza et al. 2019, "Persistent entropy for separating topological features from noise in
+        Vietoris-Rips complexes".
+
+    Example:
+        >>> h0_bars(np.array([[0.0, 0.0], [0.0, 1.0], [3.0, 0.0]]))
+        array([3., 1.])
+    """
+    cloud = as_tensor(x)
+    require_rows(len(cloud), 1)
+    finite_range(cloud)
+    left, right = spanning_forest(cloud.detach())
+    lengths = _distances(cloud, left, right).sort(descending=True).values
+    return like(x, lengths[: len(cloud) - 1])
+
+
+def h0_bars_by_class(
+    x: ArrayLike, labels: Tensor | NDArray[Any], classes: int | None = None
+) -> Any:
+    """The H0 bars of each class of rows on its own, all found in one pass.
+
+    Made for training: it looks at no value, so that on an accelerator nothing is copied to the
+    host, and shapes depend on shapes alone (give `classes`; otherwise the labels are read). Rows
+    that are not finite must be dealt with by the caller.
+
+    Args:
+        x: n×d cloud.
+        labels: n integers. Rows with a label outside of 0…classes − 1 belong to no class.
+        classes: how many classes there are, the greatest label plus one if not given. A class
+            may have any number of rows, none too.
+
+    Returns:
+        classes × (n − 1) lengths, each row in descending order and padded with zeros; tensor or
+        array as `x` is.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 0.0], [9.0, 9.0], [0.0, 1.0], [0.0, 3.0]])
+        >>> h0_bars_by_class(x, torch.tensor([0, 1, 0, 0]))
+        tensor([[2., 1., 0.],
+                [0., 0., 0.]])
+    """
+    cloud = as_tensor(x)
+    n = len(cloud)
+    names = _as_labels(labels, cloud)
+    if classes is None:
+        classes = max(0, int(names.max()) + 1) if n else 0
+    elif classes < 0:
+        raise SettingError(f"got classes={classes}, expected how many classes there are; give it")
+    if n < 2 or classes == 0:
+        return like(x, cloud.new_zeros((classes, max(0, n - 1))))
+    left, right = spanning_forest(cloud.detach(), names)
+    lengths = _distances(cloud, left, right)
+    name = names[left]
+    known = (name >= 0) & (name < classes)
+    slots = torch.where(known, name, 0), torch.arange(len(name), device=cloud.device)
+    table = cloud.new_zeros((classes, n)).index_put(slots, torch.where(known, lengths, 0))
+    # A class of n rows has n − 1 bars at most, so what sorting brings last is padding.
+    return like(x, table.sort(dim=1, descending=True).values[:, : n - 1])
+
+
+def prominent_bars(lengths: ArrayLike) -> Any:
+    """The prominent ones among bars: those that tell features from noise.
+
+    They are the longest; how many of them is decided in float64 by neutralising one bar after the
+    other, see Atienza et al. Bars of length zero are never prominent. A gradient flows to the
+    bars that are kept.
+
+    Args:
+        lengths: m lengths in any order, m ≥ 0, finite and not negative.
+
+    Returns:
+        The kept lengths in descending order, tensor or array as `lengths` is.
+
+    References:
+        Atienza et al. 2019, "Persistent entropy for separating topological features from noise in
+        Vietoris-Rips complexes".
+
+    Example:
+        >>> prominent_bars(np.array([9.0, 0.1, 8.0, 1.0, 1.0, 1.0]))
+        array([9., 8.])
+    """
+    bars = _as_lengths(lengths, dimensions=(1,)).sort(descending=True).values
+    return like(lengths, bars[: int(_counts(bars))])
+
+
+def prominent_mask(lengths: ArrayLike) -> Any:
+    """Which bars are prominent, in one or in many sets of bars.
+
+    From an accelerator the lengths are copied to the host once: the choice is a loop in float64
+    over a few numbers.
+
+    Args:
+        lengths: m lengths, or k×m of them, such as those of `h0_bars_by_class`: its padding of
+            zeros is never prominent.
+
+    Returns:
+        Booleans of the same shape.
+
+    Example:
+        >>> prominent_mask(torch.tensor([9.0, 0.1, 8.0, 1.0, 1.0, 1.0]))
+        tensor([ True, False,  True, False, False, False])
+    """
+    bars, order = _as_lengths(lengths, dimensions=(1, 2)).detach().sort(dim=-1, descending=True)
+    counts = torch.from_numpy(_counts(bars)).to(bars.device)
+    kept = torch.arange(bars.shape[-1], device=bars.device) < counts[..., None]
+    return like(lengths, torch.zeros_like(kept).scatter(-1, order, kept))
+
+
+def entropy(lengths: Tensor) -> Tensor:
+    r"""Persistent entropy along the last dimension, $-\sum_i p_i \log p_i$, $p = l/\sum l$.
+
+    Lengths of zero count for nothing, in the gradient too; with nothing else it is 0.
+
+    Args:
+        lengths: … × m lengths, not negative.
+
+    Returns:
+        …, between 0 and log m.
+
+    Example:
+        >>> entropy(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+        tensor([0.6931, 0.0000])
+    """
+    total = lengths.sum(dim=-1, keepdim=True)
+    shares = lengths / torch.where(total > 0, total, 1)
+    safe = torch.where(shares > 0, shares, 1)  # log's gradient at 0 would be infinite
+    return -(safe * safe.log()).sum(dim=-1)
+
+
+def _distances(cloud: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """The lengths of the edges between rows, exact and with gradient."""
+    steps = cloud[left] - cloud[right]
+    # Next to its largest coordinate an edge's squares neither overflow nor vanish.
+    size = steps.detach().abs().amax(dim=1, keepdim=True)
+    size = torch.where(size > 0, size, 1)
+    lengths: Tensor = torch.linalg.vector_norm(steps / size, dim=1) * size.squeeze(1)
+    return lengths
+
+
+def _counts(bars: Tensor) -> NDArray[np.int64]:
+    """How many bars are prominent in each set, of bars in descending order."""
+    table = bars.detach().cpu().double().numpy()
+    counts = [count_prominent(row[row > 0]) for row in table.reshape(-1, table.shape[-1])]
+    return np.array(counts, dtype=np.int64).reshape(table.shape[:-1])
+
+
+def _as_labels(labels: Tensor | NDArray[Any], cloud: Tensor) -> Tensor:
+    names = torch.as_tensor(labels, device=cloud.device)
+    if names.is_floating_point() or names.is_complex() or names.shape != cloud.shape[:1]:
+        raise InputError(
+            f"got labels with shape {tuple(names.shape)} and dtype "
+            f"{str(names.dtype).removeprefix('torch.')}, expected {len(cloud)} integers, one a row"
+        )
+    return names.long()
+
+
+def _as_lengths(lengths: ArrayLike, *, dimensions: tuple[int, ...]) -> Tensor:
+    if isinstance(lengths, np.ndarray) and lengths.dtype in (np.float16, np.float32, np.float64):
+        # A copy in native order: torch knows neither byte order, negative strides nor read-only.
+        lengths = torch.from_numpy(np.array(lengths, dtype=lengths.dtype.newbyteorder("=")))
+    if not isinstance(lengths, Tensor) or lengths.dtype not in COMPUTE_DTYPE:
+        given = getattr(lengths, "dtype", type(lengths).__name__)
+        raise InputError(
+            f"got lengths of {given}, expected a tensor or an array of floating-point numbers; "
+            "h0_bars gives them"
+        )
+    if lengths.ndim not in dimensions:
+        raise InputError(
+            f"got lengths with shape {tuple(lengths.shape)}, expected "
+            f"{' or '.join(map(str, dimensions))} dimension(s); h0_bars gives them"
+        )
+    values = lengths.detach()
+    bad = int((~((values >= 0) & (values < torch.inf))).sum())
+    if bad:
+        raise InputError(
+            f"got {bad} of {values.numel()} lengths that are negative, infinite or NaN, "
+            "expected finite lengths from 0 up; h0_bars gives them"
+        )
+    return lengths
