@@ -5,6 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 PEERS := .venv/.installed-peers
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 .PHONY: help demo test test-long lint benchmark docs clean
 
@@ -12,7 +13,11 @@ help: ## show these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1 \t\2/p' Makefile | expand -t 14
 
 demo: $(INSTALLED) ## embed sentences with a real encoder, at every layer, and measure them
-	$(BIN)/python examples/demo.py
+	mkdir -p demo
+	$(BIN)/python examples/docstrings.py demo/sentences.txt --count 3000
+	$(BIN)/isotropy embed minilm --text demo/sentences.txt --site mean@all \
+		--out demo/embeddings.safetensors --overwrite
+	$(BIN)/isotropy measure demo/embeddings.safetensors --by layer
 
 test: $(INSTALLED) ## the whole suite and the examples in docstrings, except the minutes-long tests
 	$(BIN)/pytest
@@ -38,11 +43,10 @@ clean: ## remove what the other targets made, the virtual environment too
 # pip is upgraded first: dependency groups need pip 25.1.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		--editable '.[all]' --group test --group lint
+	$(PIP) --upgrade pip
+	$(PIP) --build-constraint constraints.txt --editable '.[all]' --group test --group lint
 	touch $@
 
 $(PEERS): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group peers
+	$(PIP) --group peers
 	touch $@
