@@ -140,21 +140,24 @@ def require_rows(n: int, min_rows: int, *, name: str = "x") -> None:
         raise InputError(f"got {rows}, expected at least {min_rows} rows")
 
 
-def finite_range(cloud: Tensor, *, name: str = "x", first_row: int = 0) -> tuple[Tensor, Tensor]:
+def finite_range(
+    cloud: Tensor, *, name: str = "x", numbers: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The smallest and the largest value of every column, which are finite.
 
     Raises:
-        InputError: NaN or infinite values: how many, and the first row (counted from `first_row`).
+        InputError: NaN or infinite values: how many, and the first row (by `numbers` if given).
     """
     cloud = cloud.detach()
     low, high = cloud.amin(dim=0), cloud.amax(dim=0)  # both pass NaN on
     if not bool((torch.isfinite(low) & torch.isfinite(high)).all()):
         finite = torch.isfinite(cloud)
         bad = int((~finite).sum())
-        row = int((~finite).any(dim=1).nonzero()[0, 0])
+        rows = (~finite).any(dim=1).nonzero()[:, 0].cpu()
+        first = int((rows if numbers is None else numbers[rows]).min())
         raise InputError(
             f"got {name} with {bad} NaN or infinite value{'s' * (bad > 1)}, the first in row "
-            f"{first_row + row}, expected finite numbers; drop or repair these rows"
+            f"{first}, expected finite numbers; drop or repair these rows"
         )
     return low, high
 

@@ -38,7 +38,6 @@ class Moments:
         directions: d, Σx/‖x‖ over rows that are not zero.
         zero_rows: how many rows are zero.
         first_zero_row: the number of the first of them, counted from 0.
-        constant: the point that every row is, or None if rows differ.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
@@ -56,11 +55,21 @@ class Moments:
     directions: Tensor
     zero_rows: int = 0
     first_zero_row: int | None = None
-    constant: Tensor | None = None
 
     @classmethod
-    def of(cls, rows: Tensor, *, start: int = 0) -> Self:
-        """The moments of a k×d floating-point tensor whose first row has number `start`.
+    def of(
+        cls,
+        rows: Tensor,
+        *,
+        numbers: Tensor | None = None,
+        bounds: tuple[Tensor, Tensor] | None = None,
+    ) -> Self:
+        """The moments of some rows.
+
+        Args:
+            rows: k×d floating-point tensor.
+            numbers: the rows' numbers for messages, 0 to k − 1 by default.
+            bounds: each column's smallest and largest value, where they are known.
 
         Raises:
             InputError: no rows, a value that is NaN or infinite, or too large or small a scale.
@@ -68,7 +77,7 @@ class Moments:
         if len(rows) == 0:
             raise InputError("got an empty cloud (0 rows), expected at least 1 row")
         rows = rows.detach().to(COMPUTE_DTYPE[rows.dtype])
-        low, high = finite_range(rows, first_row=start)
+        low, high = bounds or finite_range(rows, numbers=numbers)
         largest = float(torch.maximum(low.abs().max(), high.abs().max()))
         if largest and not _SAFE[0] < largest < _SAFE[1]:
             raise InputError(
@@ -79,6 +88,8 @@ class Moments:
         product, cubic, quartic = outer_products(rows, centre)
         scale = centre.inverse.double().reciprocal()
         directions, zeros = _directions(rows)
+        if numbers is not None:
+            zeros = numbers[zeros]
         return cls(
             n=len(rows),
             shift=centre.middle.double() + centre.mean.double() * scale,
@@ -88,8 +99,7 @@ class Moments:
             quartic=quartic.double() * scale**4,
             directions=directions,
             zero_rows=len(zeros),
-            first_zero_row=start + int(zeros[0]) if len(zeros) else None,
-            constant=low.double() if torch.equal(low, high) else None,
+            first_zero_row=int(zeros.min()) if len(zeros) else None,
         )
 
     def about(self, point: Tensor) -> Self:
@@ -123,11 +133,6 @@ class Moments:
             )
         other = other.about(self.shift)
         zeros = [m.first_zero_row for m in (self, other) if m.first_zero_row is not None]
-        same = (
-            self.constant is not None
-            and other.constant is not None
-            and torch.equal(self.constant, other.constant)
-        )
         return replace(
             self,
             n=self.n + other.n,
@@ -139,7 +144,6 @@ class Moments:
             directions=self.directions + other.directions,
             zero_rows=self.zero_rows + other.zero_rows,
             first_zero_row=min(zeros, default=None),
-            constant=self.constant if same else None,
         )
 
     def without(self, part: Self) -> Self:
@@ -231,4 +235,4 @@ def _directions(rows: Tensor) -> tuple[Tensor, Tensor]:
             squares += squares == 0
         total += squares.rsqrt() @ block
         first += len(block)
-    return total, torch.cat(zeros) if zeros else torch.empty(0)
+    return total, torch.cat(zeros) if zeros else torch.empty(0, dtype=torch.int64)

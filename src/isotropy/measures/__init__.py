@@ -55,7 +55,11 @@ from isotropy.measures._partition_isotropy import (
     PartitionIsotropy as PartitionIsotropy,
     partition_isotropy as partition_isotropy,
 )
-from isotropy.measures._spec import MeasureSpec as MeasureSpec, Number as Number
+from isotropy.measures._spec import (
+    MeasureSpec as MeasureSpec,
+    Number as Number,
+    SecondPass as SecondPass,
+)
 from isotropy.measures._two_nn import SPEC as TWO_NN, two_nn as two_nn
 from isotropy.measures._uniformity import SPEC as UNIFORMITY, uniformity as uniformity
 

@@ -8,8 +8,6 @@ from typing import Any, Literal, Protocol, Self
 from torch import Tensor
 
 from isotropy.errors import SettingError, unknown_name
-from isotropy.moments import Moments
-from isotropy.neighbours import Neighbours
 
 Invariance = Literal["rotation", "scale", "translation"]
 Direction = Literal["higher", "lower"]
@@ -25,6 +23,7 @@ class Number:
         high: the largest value it can take.
         isotropic: its value for a perfectly isotropic cloud, where there is one.
         more_isotropic: whether a higher or a lower value means more isotropic, where it means that.
+        extensive: whether it grows with the number of rows, so that a sample says nothing of it.
     """
 
     key: str
@@ -32,6 +31,7 @@ class Number:
     high: float = inf
     isotropic: float | None = None
     more_isotropic: Direction | None = None
+    extensive: bool = False
 
 
 class SecondPass(Protocol):

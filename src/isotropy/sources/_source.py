@@ -41,6 +41,10 @@ class Source(Protocol):
         """How many rows it has, where that is known without reading them."""
 
     @property
+    def features(self) -> int | None:
+        """How many features a row has, where that is known without reading any."""
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns beside the embeddings, such as a label or a layer."""
 

@@ -1,0 +1,165 @@
+"""The passes over a source: one for moments and samples, a second where a measure needs it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from isotropy.cloud_stream import CloudStream
+from isotropy.errors import InputError, SettingError
+from isotropy.inputs import COMPUTE_DTYPE, finite_range, require_rows
+from isotropy.measures import MeasureSpec, SecondPass
+from isotropy.sources import Source
+
+Progress = Callable[[str, int, int | None], None]
+"""Is told a stage, how much of it is done, and how much there is, where that is known."""
+
+# A chunk of this many values takes 64 MiB in float32.
+_CHUNK_VALUES = 1 << 24
+# Rows in a chunk where the number of features is not known beforehand.
+_CHUNK_ROWS = 4096
+# Up to this many multiplications, products are taken in float64: it costs a second or less.
+_EXACT_WORK = 2e10
+_MOST_GROUPS = 1000
+_MOST_BYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads a source chunk by chunk, as a whole and by the values of a column.
+
+    Attributes:
+        source: the rows.
+        by: a column whose values are clouds of their own, or None.
+        device: where the rows go, or None for where they are.
+        chunk_rows: how many rows to read at a time, or None for what suits their length.
+        progress: is told how many rows were read.
+    """
+
+    source: Source
+    by: str | None
+    device: torch.device | None
+    chunk_rows: int | None
+    progress: Progress
+
+    def first_pass(
+        self, *, moments: bool, groups: int, sample: int, seed: int
+    ) -> tuple[CloudStream, dict[str, CloudStream]]:
+        """What is kept of the whole cloud and, with `by`, of each part; see `CloudStream`.
+
+        Raises:
+            InputError: no rows, fewer than 2 features, NaN or infinity, too many groups.
+        """
+
+        def stream() -> CloudStream:
+            return CloudStream(moments=moments, groups=groups, sample=sample, seed=seed)
+
+        whole = stream()
+        parts: dict[str, CloudStream] = {}
+        for rows, numbers, labels in self._chunks("reading"):
+            bounds = finite_range(rows, name=self.source.name, numbers=numbers)
+            if labels is None:
+                whole.update(rows, numbers, bounds)
+                continue
+            for label, chosen in _by_label(labels):
+                if label not in parts:
+                    parts[label] = stream()
+                    self._require_room(len(parts), groups if moments else 0, rows.shape[1])
+                parts[label].update(rows[chosen.to(rows.device)], numbers[chosen])
+        parts = {label: parts[label] for label in sorted(parts, key=_natural)}
+        for part in parts.values():
+            whole.merge(part)
+        require_rows(whole.rows, 2, name=self.source.name)
+        return whole, parts
+
+    def second_pass(
+        self,
+        specs: list[MeasureSpec],
+        whole: CloudStream,
+        parts: Mapping[str, CloudStream],
+    ) -> tuple[dict[str, SecondPass], dict[str, dict[str, SecondPass]]]:
+        """For the whole and for each part, the measures that have seen all its rows once more."""
+
+        def begin(stream: CloudStream) -> dict[str, SecondPass]:
+            return {
+                spec.name: spec.second_pass(stream.moments, **spec.options)
+                for spec in specs
+                if spec.second_pass is not None
+            }
+
+        of_whole = begin(whole)
+        of_parts = {label: begin(part) for label, part in parts.items()}
+        if of_whole:
+            for rows, _, labels in self._chunks("reading again"):
+                for measure in of_whole.values():
+                    measure.update(rows)
+                for label, chosen in [] if labels is None else _by_label(labels):
+                    for measure in of_parts[label].values():
+                        measure.update(rows[chosen.to(rows.device)])
+        return of_whole, of_parts
+
+    def _chunks(self, stage: str) -> Iterator[tuple[Tensor, Tensor, NDArray[Any] | None]]:
+        """Rows in the dtype to compute in, their numbers, and their labels."""
+        source, done = self.source, 0
+        self.progress(stage, 0, source.n_rows)
+        columns = () if self.by is None else (self.by,)
+        for chunk in source.chunks(self._rows_at_a_time(), columns):
+            features = chunk.rows.shape[1]
+            if features < 2:
+                raise InputError(
+                    f"got {source.name} with {features} feature{'s' * (features != 1)}, expected "
+                    "at least 2 (columns of the embeddings)"
+                )
+            dtype = COMPUTE_DTYPE[chunk.rows.dtype]
+            if source.n_rows is not None and source.n_rows * features**2 <= _EXACT_WORK:
+                dtype = torch.float64
+            rows = chunk.rows.detach().to(device=self.device, dtype=dtype)
+            numbers = torch.arange(chunk.start, chunk.start + len(rows))
+            yield rows, numbers, None if self.by is None else chunk.columns[self.by]
+            done += len(rows)
+            self.progress(stage, done, source.n_rows)
+
+    def _rows_at_a_time(self) -> int:
+        if self.chunk_rows is not None:
+            return self.chunk_rows
+        if self.source.features is None:
+            return _CHUNK_ROWS
+        return max(1, _CHUNK_VALUES // self.source.features)
+
+    def _require_room(self, parts: int, groups: int, features: int) -> None:
+        """Refuse a column of ids before memory runs out."""
+        needed = parts * groups * features**2 * 8
+        if parts > _MOST_GROUPS:
+            raise SettingError(
+                f"got by={self.by!r}, a column with more than {_MOST_GROUPS} different values, "
+                "expected one of groups, such as a label or a layer"
+            )
+        if needed > _MOST_BYTES:
+            raise SettingError(
+                f"got by={self.by!r}, a column with {parts} different values or more, whose "
+                f"moments take over {_MOST_BYTES >> 30} GiB, expected fewer groups; leave out the "
+                "interval, or group more coarsely"
+            )
+
+
+def _by_label(labels: NDArray[Any]) -> Iterator[tuple[str, Tensor]]:
+    """Each label as text, with the places where it stands."""
+    if labels.dtype == object:  # text, perhaps with missing values, which do not compare
+        labels = np.asarray([str(label) for label in labels])
+    values, inverse = np.unique(labels, return_inverse=True)
+    order = torch.from_numpy(inverse.reshape(-1).argsort(kind="stable"))
+    sizes = np.bincount(inverse.reshape(-1), minlength=len(values)).tolist()
+    for value, chosen in zip(values, torch.split(order, sizes), strict=True):
+        yield str(value), chosen
+
+
+def _natural(label: str) -> tuple[int, float, str]:
+    """Numbers by their value and before all words."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
