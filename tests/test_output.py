@@ -85,15 +85,19 @@ class Terminal(io.StringIO):
 
 
 def test_progress_is_shown_to_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", io.StringIO())
+    file = io.StringIO()
+    monkeypatch.setattr("sys.stderr", file)
     with progress_bars() as progress:
-        assert progress is None
+        progress("reading", 3, 10)
+    assert file.getvalue() == ""
 
 
 def test_progress_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
     with progress_bars(show=False) as progress:
-        assert progress is None
+        progress("reading", 3, 10)
+    assert terminal.getvalue() == ""
 
 
 def test_progress_shows_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +105,6 @@ def test_progress_shows_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     with progress_bars() as progress:
-        assert progress is not None
         progress("reading", 0, None)
         progress("reading", 3, 10)
         progress("neighbours [1]", 10, 10)

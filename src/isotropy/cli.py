@@ -151,7 +151,7 @@ def _measure(
                 sample=sample,
                 seed=seed,
                 device=device,
-                progress=progress or False,
+                progress=progress,
             )
         # First of all the numbers: they are there even if a file then cannot be written.
         text = _json(result.to_dict())

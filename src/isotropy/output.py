@@ -62,23 +62,23 @@ def _clear_error(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bars(*, show: bool = True) -> Iterator[Progress | None]:
-    """Progress bars on standard error, one a stage, if somebody is looking at it; else None."""
+def progress_bars(*, show: bool = True) -> Iterator[Progress]:
+    """Progress bars on standard error, one a stage, if somebody is looking at it; else nothing."""
     import sys
 
     if not (show and sys.stderr.isatty()):
-        yield None
+        yield lambda stage, done, total: None
         return
 
     from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
+        Progress as Bars,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
-    from rich.progress import Progress as Bars
 
     with Bars(
         TextColumn("{task.description}", markup=False),

@@ -49,12 +49,15 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: boo
 
 def measurement(report: "Measurement") -> str:
     """A measurement's title, its numbers (and those of its groups), notes and warnings."""
-    parts = [_title(report)]
-    parts += _group_tables(report) if report.groups else [_number_table(report)]
-    if any(score.sampled for part in _each(report).values() for score in part.values()):
-        parts.append(_wrap(f"* computed on a random sample of the rows (seed {report.seed})"))
-    parts += _warnings(report)
-    return "\n\n".join(parts)
+    if report.groups:
+        across = _group_cells(report)
+        down = [list(column) for column in zip(*across, strict=True)]
+        drawn = min(_split(across), _split(down), key=len)
+    else:
+        drawn = [table(*_number_cells(report))]
+    by = f", by {report.by}" if report.by else ""
+    title = f"{report.source}: {report.rows} rows × {report.features} features{by}"
+    return "\n\n".join([_wrap(title), *drawn, *map(_wrap, _notes(report))])
 
 
 def measures(specs: Iterable["MeasureSpec"]) -> str:
@@ -90,12 +93,21 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if value == 0 or 1e3 <= abs(value) < 1e9 else f"{value:#.4g}"
 
 
-def _title(report: "Measurement") -> str:
-    by = f", by {report.by}" if report.by else ""
-    return _wrap(f"{report.source}: {report.rows} rows × {report.features} features{by}")
+def _notes(report: "Measurement") -> list[str]:
+    notes = []
+    if any(score.sampled for part in _each(report).values() for score in part.values()):
+        notes.append(f"* computed on a random sample of the rows (seed {report.seed})")
+    warnings = [f"warning: {warning}" for warning in report.warnings]
+    for name, group in report.groups.items():
+        warnings += [f"warning: {report.by} {name}: {warning}" for warning in group.warnings]
+    notes += warnings[:_MOST_WARNINGS]
+    if more := len(warnings[_MOST_WARNINGS:]):
+        notes.append(f"and {more} more warnings; all of them are in the JSON (--json)")
+    return notes
 
 
-def _number_table(report: "Measurement") -> str:
+def _number_cells(report: "Measurement") -> tuple[list[str], list[list[str]]]:
+    """The headers and rows of a measurement without groups."""
     with_interval = report.level is not None
     exact = " " if any(score.sampled for score in report.values()) else ""
     rows = [
@@ -107,7 +119,7 @@ def _number_table(report: "Measurement") -> str:
         ]
         for key, score in report.items()
     ]
-    return table(["measure", "value", *[_level(report)] * with_interval, "rows"], rows)
+    return ["measure", "value", *[_level(report)] * with_interval, "rows"], rows
 
 
 def _level(report: "Measurement") -> str:
@@ -126,8 +138,8 @@ def _each(report: "Measurement") -> Mapping[str, "Measurement"]:
     return {"all": report, **report.groups}
 
 
-def _group_tables(report: "Measurement") -> list[str]:
-    """Groups × numbers, with the groups down or across: whichever takes fewer tables."""
+def _group_cells(report: "Measurement") -> list[list[str]]:
+    """The headers and rows of a measurement by groups: a column for the whole and each group."""
     each = list(_each(report).values())
     names = [_clip(_printable(name)) for name in _each(report)]
     across = [[report.by or "group", *names], ["rows", *(str(part.rows) for part in each)]]
@@ -138,8 +150,7 @@ def _group_tables(report: "Measurement") -> list[str]:
         across.append([key, *(value + mark for value, mark in zip(values, marks, strict=True))])
         if any(score and score.interval for score in scores):
             across.append([f"  {_level(report)}", *map(_interval, scores)])
-    down = [list(column) for column in zip(*across, strict=True)]
-    return min(_split(across), _split(down), key=len)
+    return across
 
 
 def _split(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -159,16 +170,6 @@ def _split(rows: Sequence[Sequence[str]]) -> list[str]:
         headers, *cells = zip(columns[0], *(columns[i] for i in part), strict=True)
         drawn.append(table(headers, cells))
     return drawn
-
-
-def _warnings(report: "Measurement") -> list[str]:
-    lines = list(report.warnings)
-    for name, group in report.groups.items():
-        lines += [f"{report.by} {name}: {warning}" for warning in group.warnings]
-    shown = [_wrap(f"warning: {line}") for line in lines[:_MOST_WARNINGS]]
-    if more := len(lines) - len(shown):
-        shown.append(_wrap(f"and {more} more warnings; all of them are in the JSON (--json)"))
-    return shown
 
 
 def _wrap(text: str) -> str:
