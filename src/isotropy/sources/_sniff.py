@@ -1,6 +1,7 @@
 """What a file looks like by its first bytes, whatever it is called."""
 
 import codecs
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -21,6 +22,7 @@ _COMPRESSED = (
     (b"\xfd7zXZ", "xz"),
     (b"(\xb5/\xfd", "zstd"),
 )
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")  # what no text has
 _OTHERS = (
     (b"\x89HDF", "an HDF5 file"),
     (b"ARROW1", "an Arrow (Feather) file"),
@@ -102,9 +104,9 @@ def _text(head: bytes) -> Look | None:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
     except UnicodeDecodeError:
         return None
-    text = text.lstrip()
-    if not text or "\0" in text:
+    if _CONTROL.search(text) or not text.strip():
         return None
-    return (
-        Look("jsonl", "JSON") if text[0] in "{[" else Look("csv", "comma-separated or plain text")
-    )
+    first = text.lstrip()[0]
+    if first in "{[":
+        return Look("jsonl", LISTS if first == "[" else "JSON objects")
+    return Look("csv", "comma-separated or plain text")

@@ -103,8 +103,8 @@ class TorchTable(Table):
                 raise _unloadable(self.name, error) from error
         if not isinstance(content, Tensor | Mapping):
             raise SourceError(
-                f"got {self.name} with a {type(content).__name__}, expected a tensor or a dict of "
-                "tensors; save one of these with torch.save"
+                f"got {self.name} that holds a value of type {type(content).__name__}, expected a "
+                "tensor or a dict of tensors; save one of these with torch.save"
             )
         return content
 
