@@ -36,7 +36,8 @@ def read() -> Callable[..., Everything]:
     return everything
 
 
-WORDS = "the a cat dog sat ran on mat big small . , is not red blue green one two three".split()
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "big", "small"]
+WORDS += [".", ",", "is", "not", "red", "blue", "green", "one", "two", "three"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 VOCABULARY = len(SPECIAL) + len(WORDS)
 LIMIT = 12

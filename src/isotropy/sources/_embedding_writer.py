@@ -6,7 +6,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -63,7 +63,8 @@ class EmbeddingWriter:
         columns: tuple[str, ...],
         overwrite: bool = False,
     ) -> None:
-        self.out = _checked(Path(out), overwrite)
+        with _writing(Path(out)):
+            self.out = _checked(Path(out), overwrite)
         self._dtype = dtype
         self._columns = columns
         # A link keeps pointing to the file that it names.
@@ -111,7 +112,9 @@ class EmbeddingWriter:
 
     def _start(self, features: int) -> _Format:
         if self.out.suffix.lower() == ".parquet":
-            return _Parquet(self._file, features, self._dtype, self._columns)
+            parquet = _Parquet(self._file, features, self._dtype, self._columns)
+            self._open.callback(parquet.close)
+            return parquet
         side: dict[str, IO[bytes]] = {}
         for name in self._columns:
             file = tempfile.TemporaryFile(dir=self._target.parent)  # noqa: SIM115 (the stack closes it)
@@ -185,8 +188,15 @@ class _Parquet:
         self._writer.add_key_value_metadata(dict(metadata))
         self._writer.close()
 
+    def close(self) -> None:
+        """Let go of the file, finished or not: the writer else touches it when it is collected."""
+        with suppress(OSError, ValueError):
+            self._writer.close()
+
 
 def _checked(out: Path, overwrite: bool) -> Path:
+    if "\0" in str(out):
+        raise SettingError(f"got output file {str(out)!r}, expected a name without a zero byte")
     if out.suffix.lower() not in (".safetensors", ".parquet"):
         raise SettingError(
             f"got output file {str(out)!r}, expected a name that ends in .safetensors or .parquet"

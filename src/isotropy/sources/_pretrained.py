@@ -133,27 +133,42 @@ def _locate(model: str | os.PathLike[str]) -> tuple[str, str]:
     if text == MINILM:
         return _minilm(), MINILM
     folder = Path(text).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise SourceError(
-                f"got model folder {text!r} without config.json, expected a folder as written by "
-                "save_pretrained"
-            )
-        if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
-            raise SourceError(
-                f"got model folder {text!r} without a tokenizer, expected tokenizer.json or "
-                "vocabulary files beside the weights; save it there with tokenizer.save_pretrained"
-            )
-        return str(folder), folder.resolve().name
-    if folder.exists():
-        raise SourceError(f"got model {text!r}, which is a file, expected the folder that holds it")
+    if text and _exists(folder):
+        return _checked(folder), folder.resolve().name
     is_path = isinstance(model, os.PathLike) or text.startswith(("~", ".", os.sep))
     if is_path or text.count("/") > 1 or not text:
         raise SourceError(
-            f"got model {text!r}, expected 'minilm', an existing folder or a name on the hub such "
-            "as 'bert-base-uncased'"
+            f"got model {text!r}, expected {MINILM!r}, an existing folder or a name on the hub "
+            "such as 'bert-base-uncased'"
         )
     return text, text
+
+
+def _exists(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # no name that a file could have
+        return False
+
+
+def _checked(folder: Path) -> str:
+    """A folder in which transformers will find a model and a tokenizer."""
+    given = str(folder)
+    if not folder.is_dir():
+        raise SourceError(
+            f"got model {given!r}, which is a file, expected the folder that holds it"
+        )
+    if not (folder / "config.json").is_file():
+        raise SourceError(
+            f"got model folder {given!r} without config.json, expected a folder as written by "
+            "save_pretrained"
+        )
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+        raise SourceError(
+            f"got model folder {given!r} without a tokenizer, expected tokenizer.json or "
+            "vocabulary files beside the weights; save it there with tokenizer.save_pretrained"
+        )
+    return given
 
 
 def _minilm() -> str:
@@ -201,7 +216,7 @@ def _not_loaded(path: str, name: str, error: Exception) -> str:
     if path == name and isinstance(error, OSError):
         return (
             f"got model {name!r}, which is no folder here and no model that can be had from the "
-            f"Hugging Face hub ({one_line(error)}), expected 'minilm', a folder or a hub name; "
+            f"Hugging Face hub ({one_line(error)}), expected {MINILM!r}, a folder or a hub name; "
             "check the spelling and the connection, and log in for a gated model"
         )
     return (

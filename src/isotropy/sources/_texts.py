@@ -59,10 +59,13 @@ class Texts:
                 f"got text file {self.name}, expected a name that ends in "
                 f"{', '.join(ending for ending in _READERS if ending)}; rename it"
             )
-        if self.path.is_dir():
-            raise SourceError(f"got text file {source!r}, which is a folder, expected one file")
-        with reading(self.name), self.path.open("rb"):
-            pass
+        if "\0" in source:
+            raise SourceError(f"got text file {source!r}, expected a name without a zero byte")
+        with reading(self.name):
+            if self.path.is_dir():
+                raise SourceError(f"got text file {source!r}, which is a folder, expected one file")
+            with self.path.open("rb"):
+                pass
 
     @property
     def repeatable(self) -> bool:
