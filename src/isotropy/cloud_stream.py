@@ -80,8 +80,8 @@ class CloudStream:
 
     @cached_property
     def moments(self) -> Moments:
-        """The moments of all rows."""
-        return merge(self.parts)
+        """The moments of all rows, about their mean."""
+        return merge(self.parts).central
 
     @property
     def features(self) -> int:

@@ -13,13 +13,15 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from isotropy.covariance import Centring, blocks, outer_products, power_of_two
+from isotropy.covariance import Centring, Invariants, blocks, outer_products, power_of_two
 from isotropy.directions import zero_rows_error
 from isotropy.errors import InputError
 from isotropy.inputs import COMPUTE_DTYPE, finite_range
 
 # Fourth powers of numbers between these, and sums of many of them, are safe in float64.
 _SAFE = (1e-70, 1e70)
+# A mean this near, in parts of the variance, costs no digits when it is subtracted at the end.
+_NEAR = 1e-2
 # Squared norms between these are exact enough in float32.
 _SAFE_SQUARES = (1e-30, 1e30)
 
@@ -104,24 +106,21 @@ class Moments:
 
     def about(self, point: Tensor) -> Self:
         """The same moments with their sums taken about another point."""
+        if point is self.shift or torch.equal(point, self.shift):
+            return self
         step = self.shift - point
-        length = step @ step
-        along, slant = self.scatter @ step, step @ self.total
+        cubic, quartic = self._higher(step)
+        half = self.total + self.n / 2 * step
         return replace(
             self,
             shift=point,
             total=self.total + self.n * step,
-            scatter=torch.addmm(self.scatter, *_outer_step(self.total, step, self.n)),
-            cubic=self.cubic
-            + 2 * along
-            + length * self.total
-            + (self.scatter.trace() + 2 * slant + self.n * length) * step,
-            quartic=self.quartic
-            + 4 * (step @ along)
-            + 4 * (step @ self.cubic)
-            + 2 * length * self.scatter.trace()
-            + 4 * length * slant
-            + self.n * length.square(),
+            # total·stepᵀ + step·totalᵀ + n·step·stepᵀ as one product of rank two.
+            scatter=torch.addmm(
+                self.scatter, torch.stack((half, step), dim=1), torch.stack((step, half))
+            ),
+            cubic=cubic,
+            quartic=quartic,
         )
 
     def __add__(self, other: Self) -> Self:
@@ -131,16 +130,17 @@ class Moments:
                 f"got moments of {len(self.shift)} and of {len(other.shift)} features, "
                 "expected the same number"
             )
-        other = other.about(self.shift)
+        moved = other.about(self.shift)
+        # A moved scatter is a matrix of its own: adding in place saves a pass over memory.
+        add = Tensor.add if moved is other else Tensor.add_
         zeros = [m.first_zero_row for m in (self, other) if m.first_zero_row is not None]
         return replace(
             self,
             n=self.n + other.n,
-            total=self.total + other.total,
-            # The other's is a matrix of its own by now: adding in place saves a pass over memory.
-            scatter=other.scatter.add_(self.scatter),
-            cubic=self.cubic + other.cubic,
-            quartic=self.quartic + other.quartic,
+            total=self.total + moved.total,
+            scatter=add(moved.scatter, self.scatter),
+            cubic=self.cubic + moved.cubic,
+            quartic=self.quartic + moved.quartic,
             directions=self.directions + other.directions,
             zero_rows=self.zero_rows + other.zero_rows,
             first_zero_row=min(zeros, default=None),
@@ -181,9 +181,30 @@ class Moments:
         return self.central.scatter / (self.n - 1)
 
     @cached_property
+    def invariants(self) -> Invariants:
+        """Trace and squared norm of C, and Σ‖x − μ‖⁴/(n − 1)."""
+        apart = self.total @ self.total / self.n
+        if apart > _NEAR * self.scatter.trace():
+            return self.central.invariants
+        along = self.total @ (self.scatter @ self.total) / self.n
+        _, quartic = self._higher(-self.total / self.n)
+        flat = self.scatter.flatten()
+        return Invariants(
+            trace=(self.scatter.trace() - apart) / (self.n - 1),
+            norm=(flat @ flat - 2 * along + apart.square()) / (self.n - 1) ** 2,
+            fourth=quartic / (self.n - 1),
+        )
+
+    @cached_property
     def second(self) -> Tensor:
         """d×d, S = XᵀX, about the origin."""
         return self.about(torch.zeros_like(self.shift)).scatter
+
+    @cached_property
+    def mean_square(self) -> Tensor:
+        """Scalar, the mean of ‖x‖²."""
+        scatter, shift = self.scatter.trace(), self.shift
+        return (scatter + 2 * (shift @ self.total)) / self.n + shift @ shift
 
     @cached_property
     def centred_spectrum(self) -> Tensor:
@@ -195,6 +216,26 @@ class Moments:
         """The squared singular values of X, in decreasing order; n at most are not 0."""
         return _spectrum(self.second, self.n)
 
+    def _higher(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ‖y‖²y and Σ‖y‖⁴ of y = x − c + step."""
+        trace, length = self.scatter.trace(), step @ step
+        along, slant = self.scatter @ step, step @ self.total
+        cubic = (
+            self.cubic
+            + 2 * along
+            + length * self.total
+            + (trace + 2 * slant + self.n * length) * step
+        )
+        quartic = (
+            self.quartic
+            + 4 * (step @ along)
+            + 4 * (step @ self.cubic)
+            + 2 * length * trace
+            + 4 * length * slant
+            + self.n * length.square()
+        )
+        return cubic, quartic
+
     def require_directions(self) -> None:
         """Raise an UndefinedError if a row is zero and so has no direction."""
         if self.zero_rows:
@@ -204,12 +245,6 @@ class Moments:
 def merge(parts: list[Moments]) -> Moments:
     """The moments of all parts together."""
     return reduce(Moments.__add__, parts)
-
-
-def _outer_step(total: Tensor, step: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    # total·stepᵀ + step·totalᵀ + n·step·stepᵀ as one product of rank two.
-    half = total + n / 2 * step
-    return torch.stack((half, step), dim=1), torch.stack((step, half))
 
 
 def _spectrum(scatter: Tensor, rank: int) -> Tensor:

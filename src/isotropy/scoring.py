@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import combinations, count
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from isotropy.errors import InputError, IsotropyError, IsotropyWarning
 from isotropy.inputs import COMPUTE_DTYPE, equal_rows_error
 from isotropy.intervals import FEWEST_ROWS, GROUPS, Interval, jackknife, subsample_size, subsampling
 from isotropy.measures import MeasureSpec, SecondPass
-from isotropy.moments import Moments
+from isotropy.moments import Moments, merge
 from isotropy.neighbours import Neighbours, nearest_neighbours
 from isotropy.reading import Progress
 
@@ -171,11 +171,11 @@ class Scorer:
         by_moments = [spec for spec in measured if spec.from_moments]
         by_rows = [spec for spec in measured if not spec.from_moments]
         found: dict[str, Interval] = {}
-        if by_moments and len(stream.parts) > 1:
-            whole = [value for spec in by_moments for value in values[spec.name]]
-            without = self._without_each(stream, by_moments)
-            sizes = [part.n for part in stream.parts]
-            found |= _named(by_moments, jackknife(whole, without, sizes, self.level))
+        by_pairs = [spec for spec in by_moments if spec.leaves_out_pairs]
+        by_groups = [spec for spec in by_moments if not spec.leaves_out_pairs]
+        for specs, pairs in ((by_groups, False), (by_pairs, True)):
+            if specs and len(stream.parts) > 1:
+                found |= _named(specs, self._jackknife(stream, specs, values, pairs=pairs))
         if by_rows and view.rows is not None and subsample_size(len(view.rows)) >= FEWEST_ROWS:
             whole = [value for spec in by_rows for value in values[spec.name]]
             score = self._subsample_scores(view, by_rows)
@@ -189,16 +189,45 @@ class Scorer:
         ]
         if missing:
             notes.append(f"no interval for {', '.join(missing)}: too few rows ({stream.rows})")
+        biased = [
+            number.key
+            for spec in measured
+            for number, value in zip(spec.numbers, values[spec.name], strict=True)
+            if number.key in found and not found[number.key][0] <= value <= found[number.key][1]
+        ]
+        if biased:
+            notes.append(
+                f"outside of its interval: {', '.join(biased)}; a value of few rows is biased, and "
+                "the interval, which is for the distribution the rows were drawn from, is not"
+            )
         return found
 
-    def _without_each(self, stream: CloudStream, specs: Sequence[MeasureSpec]) -> list[list[float]]:
+    def _jackknife(
+        self,
+        stream: CloudStream,
+        specs: Sequence[MeasureSpec],
+        values: Mapping[str, Sequence[float]],
+        *,
+        pairs: bool,
+    ) -> list[Interval]:
+        whole = stream.moments
+        parts = [part.about(whole.shift) for part in stream.parts]
+        left_out = [[part] for part in parts]
+        if pairs:
+            left_out += [list(pair) for pair in combinations(parts, 2)]
         scores = []
-        for i, part in enumerate(stream.parts):
-            self.progress("intervals by jackknife", i, len(stream.parts))
-            view = View(stream.moments.without(part))
-            scores.append(_scores_or_nan(specs, view, stream.rows - part.n))
-        self.progress("intervals by jackknife", len(stream.parts), len(stream.parts))
-        return scores
+        for i, out in enumerate(left_out):
+            self.progress("intervals by jackknife", i, len(left_out))
+            rest = whole.without(merge(out))
+            scores.append(_scores_or_nan(specs, View(rest), rest.n))
+        self.progress("intervals by jackknife", len(left_out), len(left_out))
+        return jackknife(
+            [value for spec in specs for value in values[spec.name]],
+            scores[: len(parts)],
+            [part.n for part in parts],
+            self.level or 0,
+            scores[len(parts) :] if pairs else None,
+        )
 
     def _subsample_scores(
         self, view: View, specs: Sequence[MeasureSpec]

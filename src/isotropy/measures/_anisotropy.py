@@ -52,7 +52,7 @@ def shares(values: Tensor, k: int) -> Tensor:
 def share_numbers(prefix: str, k: int) -> tuple[Number, ...]:
     """The numbers of a measure that gives k shares in decreasing order."""
     return tuple(
-        Number(f"{prefix}_{i}", low=0, high=1 / i, more_isotropic="lower" if i == 1 else None)
+        Number(f"{prefix}_{i}", low=0, high=1, more_isotropic="lower" if i == 1 else None)
         for i in range(1, k + 1)
     )
 

@@ -58,9 +58,8 @@ def score(trace: Tensor, norm: Tensor, features: int) -> Tensor:
 
 
 def _from_moments(moments: Moments) -> tuple[float]:
-    c = moments.covariance
-    c = c / c.diagonal().max()
-    return (float(score(c.trace(), c.square().sum(), moments.d)),)
+    trace, norm, _ = moments.invariants
+    return (float(score(trace, norm, moments.d)),)
 
 
 def _too_few(rows: int, features: int) -> str | None:
@@ -90,4 +89,5 @@ SPEC = MeasureSpec(
     ),
     warn=_too_few,
     from_moments=_from_moments,
+    leaves_out_pairs=True,
 )

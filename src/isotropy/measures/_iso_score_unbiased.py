@@ -69,15 +69,9 @@ def _undefined(n: int) -> UndefinedError:
 
 
 def _from_moments(moments: Moments) -> tuple[float]:
-    n, central = moments.n, moments.central
-    scale = central.scatter.diagonal().max()
-    c = central.scatter / scale
-    fourth = central.quartic / scale**2
-    value = score_unbiased(
-        n, moments.d, c.trace() / (n - 1), c.square().sum() / (n - 1) ** 2, fourth / (n - 1)
-    )
+    value = score_unbiased(moments.n, moments.d, *moments.invariants)
     if not bool(torch.isfinite(value)):
-        raise _undefined(n)
+        raise _undefined(moments.n)
     return (float(value),)
 
 
@@ -100,4 +94,5 @@ SPEC = MeasureSpec(
         "dimension under non-normality and its applications"
     ),
     from_moments=_from_moments,
+    leaves_out_pairs=True,
 )

@@ -56,4 +56,5 @@ SPEC = MeasureSpec(
     ),
     reference="Ethayarajh 2019, How contextual are contextualized word representations?",
     from_moments=_from_moments,
+    leaves_out_pairs=True,
 )

@@ -39,7 +39,7 @@ def _ratio(mean: Tensor, mean_square: Tensor) -> Tensor:
 
 
 def _from_moments(moments: Moments) -> tuple[float]:
-    return (float(_ratio(moments.mean, moments.second.trace() / moments.n)),)
+    return (float(_ratio(moments.mean, moments.mean_square)),)
 
 
 SPEC = MeasureSpec(
@@ -57,4 +57,5 @@ SPEC = MeasureSpec(
     ),
     reference="Mu & Viswanath 2018, All-but-the-top",
     from_moments=_from_moments,
+    leaves_out_pairs=True,
 )

@@ -35,9 +35,8 @@ def participation_ratio(x: ArrayLike) -> Any:
 
 
 def _from_moments(moments: Moments) -> tuple[float]:
-    c = moments.covariance
-    c = c / c.diagonal().max()
-    return (float((c.trace().square() / c.square().sum()).clamp(1, moments.d)),)
+    trace, norm, _ = moments.invariants
+    return (float((trace.square() / norm).clamp(1, moments.d)),)
 
 
 SPEC = MeasureSpec(
@@ -54,4 +53,5 @@ SPEC = MeasureSpec(
     ),
     reference="Gao et al. 2017, A theory of multineuronal dimensionality, dynamics and measurement",
     from_moments=_from_moments,
+    leaves_out_pairs=True,
 )

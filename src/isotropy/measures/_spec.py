@@ -70,6 +70,8 @@ class MeasureSpec:
         from_neighbours: numbers from the nearest neighbours of (a sample of) the rows.
         from_rows: numbers from (a sample of) the rows themselves.
         second_pass: given the moments of all rows, what to run over all rows.
+        leaves_out_pairs: whether its jackknife leaves out pairs of groups too, for measures that
+            follow from moments so cheaply that 190 more evaluations do not matter.
     """
 
     name: str
@@ -90,6 +92,7 @@ class MeasureSpec:
     from_neighbours: Callable[..., Sequence[float]] | None = None
     from_rows: Callable[..., Sequence[float]] | None = None
     second_pass: Callable[..., SecondPass] | None = None
+    leaves_out_pairs: bool = False
 
     @property
     def neighbours(self) -> int:

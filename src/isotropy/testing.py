@@ -1,0 +1,284 @@
+"""Checks that hold for every component, for our own tests and for those of new components.
+
+Every check reads what a component says of itself in its spec and raises an AssertionError where
+it does not hold.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isotropy.errors import InputError, IsotropyError, IsotropyWarning, UndefinedError
+from isotropy.measurement import measure
+from isotropy.measures import MeasureSpec
+
+Clouds = dict[str, Tensor]
+
+
+def check_measure(spec: MeasureSpec) -> None:
+    """Check a measure against its spec: numbers, bounds, invariances, gradients, errors.
+
+    Args:
+        spec: the measure, which need not be one of `isotropy.measures.SPECS`.
+
+    Raises:
+        AssertionError: what the spec says does not hold.
+
+    Example:
+        >>> from isotropy.measures import SPECS
+        >>> check_measure(SPECS["mean_cosine"])
+    """
+    for check in (
+        _check_spec,
+        _check_kinds_of_input,
+        _check_hostile_clouds,
+        _check_invariances,
+        _check_direction,
+        _check_gradient,
+        _check_errors,
+        _check_stream,
+    ):
+        with _naming(spec, check):
+            check(spec)
+
+
+def numbers(value: Any) -> list[float]:
+    """A measure's result as floats: one, or those of a vector or a named tuple."""
+    if isinstance(value, Tensor):
+        value = value.detach().reshape(-1).tolist()
+    if isinstance(value, int | float):
+        return [float(value)]
+    return [float(entry) for entry in value]
+
+
+def hostile_clouds(rows: int, features: int = 6, seed: int = 0) -> Clouds:
+    """Clouds on which a careless measure fails: float64, `rows` ≥ 2 rows."""
+    x = _cloud(rows, features, seed)
+    repeated = x[torch.arange(rows) // 2 * 2 if rows > 2 else torch.arange(rows)]
+    line = torch.linspace(-1, 1, rows, dtype=x.dtype)[:, None] * x[0]
+    constant = x.clone()
+    constant[:, 0] = 7.0
+    return {
+        "plain": x,
+        "rows that repeat": repeated,
+        "rows on a line": line,
+        "two features": x[:, :2].clone(),
+        "a constant feature": constant,
+        "far from the origin": x + 1e4,
+        "huge": x * 1e18,
+        "tiny": x * 1e-18,
+        "one row far away": torch.cat((x[:-1], 1e6 * x[-1:])),
+        "simplex": torch.eye(rows, max(rows, 2), dtype=x.dtype),
+    }
+
+
+def _cloud(rows: int, features: int, seed: int) -> Tensor:
+    """A cloud without any special direction, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, features, generator=generator, dtype=torch.float64)
+    mix = torch.randn(features, features, generator=generator, dtype=torch.float64)
+    return x @ mix + torch.randn(features, generator=generator, dtype=torch.float64)
+
+
+def _enough(spec: MeasureSpec) -> int:
+    return max(60, 2 * spec.min_rows)
+
+
+def _score(spec: MeasureSpec, x: Any) -> list[float]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IsotropyWarning)
+        return numbers(spec.function(x, **spec.options))
+
+
+def _check_spec(spec: MeasureSpec) -> None:
+    ways = (spec.from_moments, spec.from_neighbours, spec.from_rows, spec.second_pass)
+    _require(sum(way is not None for way in ways) == 1, "needs exactly one way to be computed")
+    keys = [number.key for number in spec.numbers]
+    _require(len(keys) == len(set(keys)) > 0, f"needs numbers with different keys, has {keys}")
+    _require(keys[0].startswith(spec.name), f"the main number {keys[0]} must begin with the name")
+    _require(spec.function.__name__ == spec.name, "the function must have the measure's name")
+    for text in ("summary", "trust", "reference"):
+        _require(bool(getattr(spec, text)), f"{text} is empty")
+    _require(len(spec.summary) <= 60, "the summary does not fit a table: 60 characters at most")
+    if spec.numbers_with is not None:
+        _require(
+            spec.numbers_with(**spec.options) == spec.numbers, "numbers_with and numbers differ"
+        )
+
+
+def _check_kinds_of_input(spec: MeasureSpec) -> None:
+    x = _cloud(_enough(spec), 6, seed=1)
+    expected = _score(spec, x)
+    _require(_score(spec, x) == expected, "differs from one call to the next")
+    _require(_score(spec, x.numpy()) == expected, "differs between a tensor and an array")
+    if spec.from_rows is None:
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(2))
+        _close(_score(spec, x[order]), expected, 1e-6, "depends on the order of the rows")
+    _close(_score(spec, x.float()), expected, 1e-3, "differs between float32 and float64")
+    for dtype in (torch.float16, torch.bfloat16):
+        rounded = x.to(dtype)
+        _close(
+            _score(spec, rounded),
+            _score(spec, rounded.double()),
+            1e-3,
+            f"differs between {dtype} and float64",
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IsotropyWarning)
+        result = spec.function(x.float(), **spec.options)
+    first = result if isinstance(result, Tensor) else next(iter(result))
+    _require(isinstance(first, Tensor), "must give tensors for a tensor")
+
+
+def _check_hostile_clouds(spec: MeasureSpec) -> None:
+    for rows in sorted({max(2, spec.min_rows), spec.min_rows + 1, _enough(spec)}):
+        for name, cloud in hostile_clouds(rows).items():
+            for x in (cloud, cloud.float()):
+                where = f"{name}, {rows} rows, {x.dtype}"
+                try:
+                    scores = _score(spec, x)
+                except UndefinedError:
+                    _require(rows <= spec.min_rows + 1 or name != "plain", f"undefined: {where}")
+                    continue
+                for number, score in zip(spec.numbers, scores, strict=False):
+                    _require(math.isfinite(score), f"{number.key} is {score}: {where}")
+                    _require(
+                        number.low <= score <= number.high,
+                        f"{number.key} = {score} leaves [{number.low}, {number.high}]: {where}",
+                    )
+
+
+def _check_invariances(spec: MeasureSpec) -> None:
+    x = _cloud(_enough(spec), 16, seed=3)
+    x[:, 0] *= 20  # so that there is something to see for measures of single dimensions
+    x[:, 1] += 100
+    expected = _score(spec, x)
+    changes: dict[str, list[Tensor]] = {
+        "rotation": [x @ torch.linalg.qr(_cloud(16, 16, seed=4)).Q],
+        "scale": [x * 3.7, x * 1e18, x * 1e-18],
+        "translation": [x + torch.linspace(-300, 300, 16, dtype=x.dtype), x + 1e4],
+    }
+    for name, changed in changes.items():
+        scores = [_score(spec, y) for y in changed]
+        if name in spec.invariant_to:
+            for score in scores:
+                _close(score, expected, 1e-5, f"changes with {name}")
+        else:
+            moved = any(
+                not math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+                for a, b in zip(scores[0], expected, strict=True)
+            )
+            _require(moved, f"does not change with {name}, which its spec does not say")
+
+
+def _check_direction(spec: MeasureSpec) -> None:
+    """An isotropic cloud against one that is stretched and far from the origin."""
+    generator = torch.Generator().manual_seed(5)
+    round_cloud = torch.randn(4000, 8, generator=generator, dtype=torch.float64)
+    cone = round_cloud * torch.linspace(1, 12, 8, dtype=torch.float64) ** 2 / 12
+    cone[:, 0] += 30
+    cone[:, -1] += 300
+    good, bad = _score(spec, round_cloud), _score(spec, cone)
+    for number, isotropic, other in zip(spec.numbers, good, bad, strict=False):
+        said = f"{number.key} is {isotropic} for an isotropic cloud and {other} for a narrow cone"
+        if number.isotropic is not None:
+            distance = abs(isotropic - number.isotropic)
+            _require(distance < 0.1, f"{said}, and not {number.isotropic}")
+        if number.more_isotropic is not None and isotropic != other:
+            higher = isotropic > other
+            _require(higher == (number.more_isotropic == "higher"), f"{said}: wrong direction")
+
+
+def _check_gradient(spec: MeasureSpec) -> None:
+    x = _cloud(max(7, spec.min_rows), 4, seed=6).requires_grad_()
+
+    def scores(x: Tensor) -> Tensor:
+        value = spec.function(x, **spec.options)
+        return value if isinstance(value, Tensor) else torch.stack(list(value))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IsotropyWarning)
+        if not spec.differentiable:
+            _require(not scores(x).requires_grad, "has a gradient, which its spec does not say")
+            return
+        torch.autograd.gradcheck(scores, x)
+        for name, cloud in hostile_clouds(max(7, spec.min_rows)).items():
+            for dtype in (torch.float64, torch.float32):
+                y = cloud.to(dtype).requires_grad_()
+                try:
+                    (gradient,) = torch.autograd.grad(scores(y).sum(), y)
+                except UndefinedError:
+                    continue
+                finite = bool(torch.isfinite(gradient).all())
+                _require(finite, f"its gradient is not finite: {name}, {dtype}")
+
+
+def _check_errors(spec: MeasureSpec) -> None:
+    x = _cloud(_enough(spec), 5, seed=7)
+    broken = x.clone()
+    broken[3, 1] = math.nan
+    broken[8, 2] = math.inf
+    bad: dict[str, tuple[type[IsotropyError], Callable[[], Any]]] = {
+        "a row too few": (InputError, lambda: x[: spec.min_rows - 1]),
+        "no rows": (InputError, lambda: x[:0]),
+        "one feature": (InputError, lambda: x[:, :1]),
+        "NaN and infinity": (InputError, lambda: broken),
+        "one dimension": (InputError, lambda: x[:, 0]),
+        "integers": (InputError, lambda: x.long()),
+        "a list": (InputError, lambda: x.tolist()),
+        "equal rows": (UndefinedError, lambda: x[:1].expand(len(x), -1)),
+    }
+    for name, (expected, make) in bad.items():
+        try:
+            value = _score(spec, make())
+        except expected as error:
+            _require("\n" not in str(error), f"{name}: the message has several lines")
+        else:
+            _require(False, f"{name}: expected {expected.__name__}, got {value}")
+
+
+def _check_stream(spec: MeasureSpec) -> None:
+    """`measure` gives what the function gives, in chunks of any size."""
+    for rows, features in ((_enough(spec), 5), (max(12, spec.min_rows), 30)):
+        x = _cloud(rows, features, seed=8)
+        expected = _score(spec, x)
+        for chunk_rows in (None, 7):
+            report = measure(
+                x, [spec.name], options={spec.name: dict(spec.options)}, chunk_rows=chunk_rows
+            )
+            found = [report[number.key].value for number in spec.numbers]
+            _require(None not in found, f"undefined in a stream: {report.warnings}")
+            _close(
+                [value for value in found if value is not None][: len(expected)],
+                expected,
+                1e-6,
+                f"differs between function and measure() in chunks of {chunk_rows} rows",
+            )
+
+
+@contextmanager
+def _naming(spec: MeasureSpec, check: Callable[..., Any]) -> Iterator[None]:
+    """Say which measure and which check an error comes from."""
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{spec.name}: {error}") from error
+    except Exception as error:
+        error.add_note(f"in {check.__name__} of measure {spec.name}")
+        raise
+
+
+def _close(found: list[float], expected: list[float], tolerance: float, what: str) -> None:
+    for a, b in zip(found, expected, strict=False):
+        near = math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance)
+        _require(near, f"{what}: {found} instead of {expected}")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)
