@@ -1,7 +1,6 @@
 """The command line as its users meet it: output, files, exit codes and one-line errors."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -166,8 +165,8 @@ def test_errors_are_one_line_and_exit_code_1(npy: Path, arguments: list[str], me
     ("arguments", "message"),
     [
         ([], "Missing argument"),
-        (["cloud.npy", "--interval", "abc"], "'abc' is not a valid float"),
-        (["cloud.npy", "--sample", "1.5"], "not a valid int"),
+        (["cloud.npy", "--interval", "abc"], "valid number"),
+        (["cloud.npy", "--sample", "1.5"], "valid integer"),
         (["cloud.npy", "--mesures", "iso_score"], "No such option"),
         (["cloud.npy", "--measures", "iso_score,,two_nn"], "expected names with commas"),
         (["cloud.npy", "--set", "k=3"], "expected MEASURE.OPTION=VALUE"),
@@ -300,7 +299,7 @@ def test_embed_needs_its_options() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--site", "mean"], "site"),
+        (["--site", "mean@first"], "site"),
         (["--site", "head@last"], "site"),
         (["--text", "missing.txt"], "missing.txt"),
         (["--dtype", "int8"], "int8"),
@@ -331,5 +330,4 @@ def test_embed_then_measure(minilm: Path, tmp_path: Path) -> None:
         "measure", out, "--by", "layer", "--measures", "iso_score_unbiased,mean_cosine"
     )
     assert measured.exit_code == 0, measured.stderr
-    assert f"{40 * 6} rows × 384 features, by layer" in measured.stdout
-    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    assert f"{40 * 6} rows × 384 features, by layer" in " ".join(measured.stdout.split())

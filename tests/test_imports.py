@@ -18,13 +18,14 @@ MODULES = sorted(module.name for module in walk_packages([str(ROOT)], prefix="is
 # Lower to higher: a module imports from its own line and from the lines above it.
 HOUSE = (
     ("_version", "errors"),
-    ("tables", "output"),
-    ("inputs",),
-    ("covariance",),
-    ("moments", "neighbours", "bars", "representations"),
+    ("output", "tables", "markup"),
+    ("inputs", "directions", "sampling"),
+    ("covariance", "moments", "neighbours"),
+    ("_boruvka", "_prominent", "_spanning_tree", "bars", "representations"),
     ("measures",),
     ("penalties", "layers"),
     ("sources", "transforms"),
+    ("cloud_stream", "intervals", "reading", "scoring"),
     ("measurement", "testing"),
     ("integrations",),
     ("experiments", "report"),

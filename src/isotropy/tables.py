@@ -56,8 +56,11 @@ def measurement(report: "Measurement") -> str:
     else:
         drawn = [table(*_number_cells(report))]
     by = f", by {report.by}" if report.by else ""
-    title = f"{report.source}: {report.rows} rows × {report.features} features{by}"
-    return "\n\n".join([_wrap(title), *drawn, *map(_wrap, _notes(report))])
+    size = f"{report.rows} rows × {report.features} features{by}"
+    title = _printable(f"{report.source}: {size}")
+    if len(title) > WIDTH:  # a long path keeps its size together on a line of its own
+        title = f"{_wrap(report.source)}:\n{_wrap(size)}"
+    return "\n\n".join([title, *drawn, *_notes(report)])
 
 
 def measures(specs: Iterable["MeasureSpec"]) -> str:
@@ -82,27 +85,29 @@ def measures(specs: Iterable["MeasureSpec"]) -> str:
 
 
 def number(value: float | None) -> str:
-    """A value with four significant digits, whole from a thousand on.
+    """A value with four significant digits; counts and large values are whole.
 
     Example:
-        >>> [number(0.867), number(123456.7), number(-1.5e-9), number(0), number(None)]
-        ['0.8670', '123457', '-1.500e-09', '0', 'undefined']
+        >>> [number(0.867), number(123456.7), number(-1.5e-9), number(3.0), number(None)]
+        ['0.8670', '123457', '-1.500e-09', '3', 'undefined']
     """
     if value is None:
         return "undefined"
-    return f"{value:.0f}" if value == 0 or 1e3 <= abs(value) < 1e9 else f"{value:#.4g}"
+    whole = abs(value) < 1e9 and (value.is_integer() or abs(value) >= 1e3)
+    return f"{value:.0f}" if whole else f"{value:#.4g}"
 
 
 def _notes(report: "Measurement") -> list[str]:
     notes = []
     if any(score.sampled for part in _each(report).values() for score in part.values()):
-        notes.append(f"* computed on a random sample of the rows (seed {report.seed})")
+        notes.append(_wrap(f"* computed on a random sample of the rows (seed {report.seed})"))
     warnings = [f"warning: {warning}" for warning in report.warnings]
     for name, group in report.groups.items():
         warnings += [f"warning: {report.by} {name}: {warning}" for warning in group.warnings]
-    notes += warnings[:_MOST_WARNINGS]
     if more := len(warnings[_MOST_WARNINGS:]):
-        notes.append(f"and {more} more warnings; all of them are in the JSON (--json)")
+        warnings[_MOST_WARNINGS:] = [f"and {more} more warnings; --json has them all"]
+    if warnings:
+        notes.append("\n".join(map(_wrap, warnings)))
     return notes
 
 
@@ -156,20 +161,33 @@ def _group_cells(report: "Measurement") -> list[list[str]]:
 def _split(rows: Sequence[Sequence[str]]) -> list[str]:
     """One table, or several side parts of it, each with the first column and within the width."""
     columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) + _GAP for column in columns]
-    parts: list[list[int]] = []
-    used = WIDTH
-    for i in range(1, len(columns)):
-        if used + widths[i] > WIDTH:
-            parts.append([])
-            used = widths[0] - _GAP
-        parts[-1].append(i)
-        used += widths[i]
+    first, *widths = (max(map(len, column)) + _GAP for column in columns)
+    room = WIDTH + _GAP - first
+    parts = _pack(widths, room)
+    # As narrow as so many parts can be: they are then about equally wide.
+    parts = next(
+        packed
+        for narrow in range(max(widths), room + 1)
+        if len(packed := _pack(widths, narrow)) <= len(parts)
+    )
     drawn = []
     for part in parts:
-        headers, *cells = zip(columns[0], *(columns[i] for i in part), strict=True)
+        headers, *cells = zip(columns[0], *(columns[i + 1] for i in part), strict=True)
         drawn.append(table(headers, cells))
     return drawn
+
+
+def _pack(widths: Sequence[int], room: int) -> list[list[int]]:
+    """The numbers of the columns in as few parts as there is room for, in order."""
+    parts: list[list[int]] = []
+    used = room
+    for i, width in enumerate(widths):
+        if used + width > room:
+            parts.append([])
+            used = 0
+        parts[-1].append(i)
+        used += width
+    return parts
 
 
 def _wrap(text: str) -> str:
