@@ -21,7 +21,7 @@ HOUSE = (
     ("output", "tables", "markup"),
     ("inputs", "directions", "sampling"),
     ("covariance", "moments", "neighbours"),
-    ("_boruvka", "_prominent", "_spanning_tree", "bars", "representations"),
+    ("_prim", "_boruvka", "_prominent", "_spanning_tree", "bars", "representations"),
     ("measures",),
     ("penalties", "layers"),
     ("sources", "transforms"),

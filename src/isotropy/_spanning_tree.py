@@ -1,37 +1,33 @@
-"""Euclidean minimum spanning trees and forests, found without gradient."""
+"""Euclidean minimum spanning trees and forests, found without gradient.
 
-from collections.abc import Callable, Iterator
+Half the squared distance of two rows is ‖a‖²/2 + ‖b‖²/2 − ab: a matrix product gives all of them.
+About the mean, float64 is right for edges down to 1e-7 of the cloud's width, as far as float32
+coordinates tell points apart. float32 is twice as fast and wrong by a bound that is known, so many
+rows are searched in float32 for every edge that might be in the tree, and float64 decides.
+"""
+
+from collections.abc import Iterator
 from itertools import combinations, pairwise
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
 from isotropy._boruvka import boruvka
+from isotropy._prim import Edges, Floats, Graph, Rows, between, complete, near_ties, prim
 
-Floats: TypeAlias = NDArray[np.floating]
-Rows: TypeAlias = NDArray[np.int64]
-
-# Squares of coordinates between these are safe in float32.
-_SAFE = (1e-9, 1e9)
 # The products of this many rows with as many others are held at once: 64 MB, or 128 in float64.
 _BLOCK_ROWS = 4096
-# From this many rows on float32 is tried first.
-_MANY_ROWS = 512
-# What float32 may cost: by how much of its total length a tree may be longer than the shortest.
-_EXCESS = 1e-5
-# How many edges tell the error of float32's distances.
-_PROBES = 1024
-
-
-class _Edges(NamedTuple):
-    left: Rows
-    right: Rows
-    weights: Floats
+# From this many rows on the search in float32 pays.
+_MANY_ROWS = 2048
+# Squares of coordinates between these are safe in float32.
+_SAFE = (1e-9, 1e9)
+# With more near ties than this many a row, float64 is faster.
+_TIES_PER_ROW = 4
+# How many edges' rows are gathered at once: this many coordinates stay in the cache.
+_CHUNK_VALUES = 1 << 19
 
 
 def spanning_forest(cloud: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -56,125 +52,86 @@ def spanning_forest(cloud: Tensor, labels: Tensor | None = None) -> tuple[Tensor
         return boruvka(cloud, labels)
     names = None if labels is None else labels.numpy()
     if names is None or len(cloud) <= _BLOCK_ROWS:
-        trees = [_tree_of_cloud(cloud, names)]
+        edges = _tree(_centred(cloud), names)
     else:
         members = [np.flatnonzero(names == name) for name in np.unique(names)]
-        trees = [_renumbered(_tree_of_cloud(cloud[rows]), rows) for rows in members]
-    edges = _union(trees)
+        edges = _union([_renumbered(_tree(_centred(cloud[rows])), rows) for rows in members])
     return torch.from_numpy(edges.left), torch.from_numpy(edges.right)
 
 
-def _tree_of_cloud(cloud: Tensor, labels: Rows | None = None) -> _Edges:
-    """The tree by float32 distances if it is shown to be short enough, else by float64's.
-
-    About the mean ‖a‖² + ‖b‖² − 2ab is right in float64 for edges down to 1e-7 of the cloud's
-    width, which is as far as float32 coordinates tell points apart.
-    """
+def _centred(cloud: Tensor) -> Tensor:
+    """The cloud about its mean, in float64 and at a scale where squares are safe."""
     points = cloud - cloud.mean(dim=0, dtype=torch.float64)
     low, high = torch.aminmax(points)
     largest = max(-float(low), float(high))
-    if not _SAFE[0] < largest < _SAFE[1] and largest > 0:
+    if largest > 0 and not _SAFE[0] < largest < _SAFE[1]:
         points /= largest
-    if len(points) >= _MANY_ROWS:
-        edges = _tree(points.float(), labels)
-        if _is_short(edges, points):
-            return edges
-    return _tree(points, labels)
+    return points
 
 
-def _is_short(edges: _Edges, points: Tensor) -> bool:
-    """Whether errors of the weights cannot have made the tree much longer than the shortest.
-
-    Errors up to δ move each of the shortest tree's weights, in order, by δ at most, and those that
-    the chosen edges truly have by δ again. With weights l²/2 that is 2δ/l for an edge of length l.
-    """
-    left, right, weights = (column[edges.left != edges.right] for column in edges)
-    some = slice(None, None, len(weights) // _PROBES + 1)
-    steps = points[left[some]] - points[right[some]]
-    exact = torch.linalg.vector_norm(steps, dim=1).square().div(2).numpy()
-    # Chosen edges are those whose errors made them short, so this is near the largest error of all.
-    error = 2 * np.abs(weights[some] - exact).max(initial=0)
-    lengths = np.sqrt(2 * np.maximum(weights.astype(np.float64), error))
-    return bool((2 * error / lengths).sum() <= _EXCESS * lengths.sum())
+def _tree(points: Tensor, labels: Rows | None = None) -> Edges:
+    n = len(points)
+    # At a lower precision torch may round the factors of float32 products.
+    if n >= _MANY_ROWS and torch.get_float32_matmul_precision() == "highest":
+        candidates = _candidates(points, labels)
+        if candidates is not None:
+            return _minimal(candidates, n)
+    forests = [_renumbered(prim(graph), rows) for graph, rows in _parts(points, labels)]
+    return forests[0] if len(forests) == 1 else _minimal(_union(forests), n)
 
 
-def _tree(points: Tensor, labels: Rows | None = None) -> _Edges:
-    if len(points) > _BLOCK_ROWS:
-        return _minimal(_union(list(_forests(points))), len(points))
-    halves = _half_squares(points)
-    products = torch.mm(points, points.T).numpy()
-    if labels is not None:
-        products[labels[:, None] != labels] = -np.inf
-    return _prim(halves, lambda row: (slice(None), products[row]))
+def _parts(points: Tensor, labels: Rows | None = None) -> Iterator[tuple[Graph, Rows]]:
+    """The graph of the edges in each block of rows and between each pair, with its rows' numbers.
 
-
-def _half_squares(points: Tensor) -> Floats:
-    halves: Floats = torch.linalg.vector_norm(points, dim=1).square().div(2).numpy()
-    return halves
-
-
-def _prim(halves: Floats, products_of: Callable[[int], tuple[slice, Floats]]) -> _Edges:
-    """Prim's algorithm on half the squared distances, ‖a‖²/2 + ‖b‖²/2 − ab, which order likewise.
-
-    Args:
-        halves: n, half the squared norm of each row.
-        products_of: given a row, the slice of the rows that it may join and its products with
-            them; a product of −∞ forbids.
-
-    Returns:
-        n edges, from each row to the one that it joined; the first row of a tree joins itself.
-    """
-    n = len(halves)
-    waiting = halves.copy()  # infinite once a row is in a tree, as then are the distances to it
-    nearest = np.full_like(halves, np.inf)
-    joined = np.arange(n)
-    weights = np.zeros_like(halves)
-    row = 0
-    for _ in range(n - 1):
-        waiting[row] = nearest[row] = np.inf
-        part, products = products_of(row)
-        distances = waiting[part] - products
-        distances += halves[row]
-        rest = nearest[part]
-        joined[part][distances < rest] = row
-        np.minimum(rest, distances, out=rest)
-        row = int(nearest.argmin())
-        if nearest[row] < np.inf:
-            weights[row] = nearest[row]
-        else:  # this tree is complete: start the next
-            row = int(np.isfinite(waiting).argmax())
-    return _Edges(np.arange(n), joined, weights)
-
-
-def _forests(points: Tensor) -> Iterator[_Edges]:
-    """The minimum spanning forest of each block of rows, and between each pair of blocks.
-
-    An edge of the whole tree is in the minimum spanning forest of any part of the graph that holds
-    it, so all of them are among these.
+    An edge of a graph's minimum spanning tree is also in that of any part that holds it. So the
+    whole tree is among the edges of the parts' trees.
     """
     n = len(points)
+    if n <= _BLOCK_ROWS:
+        yield complete(points, labels), np.arange(n)
+        return
     starts = np.linspace(0, n, -(-n // _BLOCK_ROWS) + 1).astype(int)
     blocks = [(points[start:end], np.arange(start, end)) for start, end in pairwise(starts)]
     for block, rows in blocks:
-        yield _renumbered(_tree(block), rows)
-    for (above, above_rows), (below, below_rows) in combinations(blocks, 2):
-        yield _renumbered(_tree_between(above, below), np.concatenate((above_rows, below_rows)))
+        yield complete(block), rows
+    for (above, upper), (below, lower) in combinations(blocks, 2):
+        yield between(above, below), np.concatenate((upper, lower))
 
 
-def _tree_between(above: Tensor, below: Tensor) -> _Edges:
-    """The minimum spanning tree of the edges between two blocks of rows."""
-    k = len(above)
-    across = torch.mm(above, below.T)
-    down, up = across.numpy(), across.T.contiguous().numpy()
-    halves = np.concatenate((_half_squares(above), _half_squares(below)))
-    return _prim(
-        halves,
-        lambda row: (slice(k, None), down[row]) if row < k else (slice(k), up[row - k]),
-    )
+def _candidates(points: Tensor, labels: Rows | None) -> Edges | None:
+    """All edges that may be in the tree, found in float32, with their weights in float64.
+
+    None if the rows are too near to each other for float32 to tell many edges apart.
+    """
+    # Of a product of d terms the error is at most d·2⁻²⁴‖a‖‖b‖, of all other steps less than 16.
+    slack = (points.shape[1] + 16) * 2.0**-24
+    found = []
+    for graph, rows in _parts(points.float(), labels):
+        tree = prim(graph)
+        exact = _weights(points, rows[tree.left], rows[tree.right])
+        error = float((exact - tree.weights).max())
+        ties = near_ties(graph, tree, slack, error, limit=_TIES_PER_ROW * len(rows))
+        if ties is None:
+            return None
+        left, right = (rows[ends] for ends in ties)
+        found.append(Edges(rows[tree.left], rows[tree.right], exact))
+        found.append(Edges(left, right, _weights(points, left, right)))
+    return _union(found)
 
 
-def _minimal(edges: _Edges, n: int) -> _Edges:
-    """The minimum spanning tree of a graph of n rows, without edges of a row to itself."""
+def _weights(points: Tensor, left: Rows, right: Rows) -> Floats:
+    """The weights of edges, from differences."""
+    size = max(1, _CHUNK_VALUES // points.shape[1])
+    pieces = [
+        torch.linalg.vector_norm(points[left[k : k + size]] - points[right[k : k + size]], dim=1)
+        for k in range(0, len(left), size)
+    ]
+    weights: Floats = torch.cat(pieces).square().div(2).numpy() if pieces else np.zeros(0)
+    return weights
+
+
+def _minimal(edges: Edges, n: int) -> Edges:
+    """The minimum spanning forest of n rows' edges, without those of a row to itself."""
     real = edges.left != edges.right
     left, right, weights = (column[real] for column in edges)
     # To scipy a zero is no edge, so edges weigh as much as their rank: only their order matters.
@@ -184,12 +141,12 @@ def _minimal(edges: _Edges, n: int) -> _Edges:
     graph = coo_array((ranks, (left, right)), shape=(n, n))
     tree = minimum_spanning_tree(graph.tocsr()).tocoo()
     chosen = order[tree.data.astype(np.int64) - 1]
-    return _Edges(left[chosen], right[chosen], weights[chosen])
+    return Edges(left[chosen], right[chosen], weights[chosen])
 
 
-def _renumbered(edges: _Edges, rows: Rows) -> _Edges:
-    return _Edges(rows[edges.left], rows[edges.right], edges.weights)
+def _renumbered(edges: Edges, rows: Rows) -> Edges:
+    return Edges(rows[edges.left], rows[edges.right], edges.weights)
 
 
-def _union(parts: list[_Edges]) -> _Edges:
-    return _Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+def _union(parts: list[Edges]) -> Edges:
+    return Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
