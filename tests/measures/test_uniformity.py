@@ -69,7 +69,7 @@ def by_autograd(x):
     """The value and the gradient of the plain formula in float64."""
     wide = x.detach().double().requires_grad_()
     directions = wide / wide.norm(dim=1, keepdim=True)
-    value = torch.nn.functional.pdist(directions).square().mul(-2).exp().mean().log()
+    value = torch.nn.functional.pdist(directions).square().mul(-2).expm1().mean().log1p()
     value.backward()
     return value, wide.grad
 
@@ -79,7 +79,8 @@ def test_a_narrow_cone_in_float32():
     value, grad = by_autograd(x)
     found = uniformity(x)
     found.backward()
-    assert found.item() == pytest.approx(value.item(), abs=1e-7)
+    assert value.item() > -1e-6
+    assert found.item() == pytest.approx(value.item(), rel=1e-5)
     assert (x.grad - grad).norm() < 1e-5 * grad.norm()
 
 

@@ -47,38 +47,46 @@ def uniformity(x: ArrayLike, *, t: float = 2.0) -> Any:
         raise SettingError(f"got uniformity with t={t}, expected a number above 0")
     cloud = as_cloud(x)
     points = unit_rows(cloud.double())
-    # Distances do not change about the mean, and lose no digits in a narrow cone.
+    # Distances do not change about the mean, and keep their digits in a narrow cone.
     points = (points - points.detach().mean(dim=0)).to(cloud.dtype)
-    n = len(points)
-    potential: Tensor = _LogSumPotential.apply(points, t)  # type: ignore[no-untyped-call]
-    value = potential - log(n * (n - 1) / 2)
+    value: Tensor = _LogMeanPotential.apply(points, t)  # type: ignore[no-untyped-call]
     return like(x, value.clamp(-4 * t, 0).to(cloud.dtype))
 
 
-class _LogSumPotential(torch.autograd.Function):
-    """log Σ_{i<j} exp(−t‖a_i − a_j‖²), in float64, with blocks computed anew in the backward."""
+class _LogMeanPotential(torch.autograd.Function):
+    """log mean_{i<j} exp(−t‖a_i − a_j‖²) in float64; the backward computes its blocks anew."""
 
     @staticmethod
     def forward(ctx: Any, points: Tensor, t: float) -> Tensor:
-        total = torch.full((), -torch.inf, dtype=torch.float64, device=points.device)
+        n = len(points)
+        pairs = n * (n - 1) / 2
+        # In a narrow cone all potentials are nearly 1, and their differences from 1 are summed.
+        narrow = bool(4 * t * points.square().sum(dim=1).max() < 1)
+        total = torch.full((), 0 if narrow else -torch.inf, dtype=torch.float64).to(points.device)
         for _, exponents in _blocks(points, t):
-            largest = exponents.max()
-            block = (exponents - largest).exp_().sum(dtype=torch.float64).log() + largest
-            total = torch.logaddexp(total, block)
-        ctx.save_for_backward(points, total)
+            if narrow:
+                b = len(exponents)
+                # Pairs that do not count have −∞, which gives −1.
+                total += exponents.expm1_().sum(dtype=torch.float64) + b * (b + 1) / 2
+            else:
+                largest = exponents.max()
+                block = exponents.sub_(largest).exp_().sum(dtype=torch.float64)
+                total = torch.logaddexp(total, block.log() + largest)
+        value = torch.log1p(total / pairs) if narrow else total - log(pairs)
+        ctx.save_for_backward(points, value + log(pairs))
         ctx.t = t
-        return total
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         # With weights w_ij = exp(−t‖a_i − a_j‖²)/Σ, the gradient is −2t Σ_j w_ij (a_i − a_j).
-        points, total = ctx.saved_tensors
+        points, log_sum = ctx.saved_tensors
         grad = torch.zeros_like(points)
         weight = torch.zeros_like(points[:, :1])
         with torch.autocast(points.device.type, enabled=False):
             for start, exponents in _blocks(points, ctx.t):
-                w = (exponents - total.to(exponents.dtype)).exp_()
+                w = exponents.sub_(log_sum.to(exponents.dtype)).exp_()
                 stop = start + len(w)
                 weight[start:stop] += w.sum(dim=1, keepdim=True)
                 weight[start:] += w.sum(dim=0)[:, None]
@@ -91,13 +99,16 @@ class _LogSumPotential(torch.autograd.Function):
 def _blocks(points: Tensor, t: float) -> Iterator[tuple[int, Tensor]]:
     """For blocks of rows from `start` on: −t‖a_i − a_j‖² of all j ≥ start, −∞ where j ≤ i."""
     n = len(points)
-    squares = points.square().sum(dim=1)
+    # −t(‖a_i‖² + ‖a_j‖² − 2a_i·a_j) is one product of longer rows.
+    squares = -t * points.square().sum(dim=1, keepdim=True)
+    ones = torch.ones_like(squares)
+    right = torch.cat((points, squares, ones), dim=1)
     step = max(1, block_values(points.device) // (2 * n))
     with torch.autocast(points.device.type, enabled=False):
         for start in range(0, n - 1, step):
             rows = slice(start, min(start + step, n - 1))
-            exponents = points[rows] @ points[start:].T
-            exponents.mul_(2).sub_(squares[rows, None]).sub_(squares[start:]).mul_(t).clamp_(max=0)
+            left = torch.cat((2 * t * points[rows], ones[rows], squares[rows]), dim=1)
+            exponents = (left @ right[start:].T).clamp_(max=0)
             b = len(exponents)
             lower = torch.ones(b, b, dtype=torch.bool, device=points.device).tril_()
             exponents[:, :b].masked_fill_(lower, -torch.inf)
