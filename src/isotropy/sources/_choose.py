@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isotropy.errors import SettingError, SourceError
-from isotropy.sources._messages import listing, unknown
+from isotropy.sources._messages import listing, quoted, unknown
 
 _USUAL = ("embeddings", "embedding", "vectors", "vector")
 
@@ -107,7 +107,7 @@ def choose_columns(
             return families[key]
         if key in kinds:
             raise SourceError(
-                f"got key {key!r}, expected a column of {where} that holds lists of numbers"
+                f"got key {quoted(key)}, expected a column of {where} that holds lists of numbers"
                 f"{' or the start of numbered columns, such as x_ for x_0, x_1' if wide else ''}; "
                 "this one does not"
             )
@@ -132,7 +132,9 @@ def choose_columns(
 def no_key(key: str | None, what: str) -> None:
     """Raise a SettingError if a key is given for something that is one array."""
     if key is not None:
-        raise SettingError(f"got key={key!r} for {what}, expected none as it is one array; omit it")
+        raise SettingError(
+            f"got key={quoted(key)} for {what}, expected none as it is one array; omit it"
+        )
 
 
 def _only(candidates: list[str], where: str, kind: str) -> str:

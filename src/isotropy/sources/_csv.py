@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from isotropy.errors import SourceError
 from isotropy.sources._choose import Kind, choose_columns
 from isotropy.sources._dtypes import check_shape
-from isotropy.sources._messages import one_line, reading
+from isotropy.sources._messages import count, one_line, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
 
@@ -111,7 +111,7 @@ class CsvTable(Table):
                         cells = next(reader, None)
                 except UnicodeDecodeError as error:
                     raise SourceError(
-                        f"got bytes that are no UTF-8 after line {line} of {self.name}, "
+                        f"got bytes that are no UTF-8 near line {line + 1} of {self.name}, "
                         "expected UTF-8 text; save it in that encoding"
                     ) from error
                 except csv.Error as error:
@@ -140,9 +140,9 @@ class CsvTable(Table):
         except ValueError as error:
             bad = next(i for i in self._chosen if _as_number(row.cells[i]) is None)
             cell = row.cells[bad].strip()
-            what = f"the value {cell!r}" if cell else "an empty cell"
+            what = f"the value {quoted(cell)}" if cell else "an empty cell"
             raise SourceError(
-                f"got {what} for column {self._names[bad]!r} in {where}, "
+                f"got {what} for column {quoted(self._names[bad])} in {where}, "
                 "expected a number; repair or drop this line"
             ) from error
 
@@ -155,14 +155,11 @@ class CsvTable(Table):
         except ValueError as error:
             raise SourceError(
                 f"got {where} with something else than a flat list of numbers as "
-                f"{self._names[self._chosen[0]]!r} ({one_line(error)}), expected such a list; "
-                "repair or drop this line"
+                f"{quoted(self._names[self._chosen[0]])} ({one_line(error)}), expected such a "
+                "list; repair or drop this line"
             ) from error
         if self.features is not None and len(vector) != self.features:
-            raise SourceError(
-                f"got {where} with {len(vector)} numbers, expected {self.features} as in the first "
-                "row; every row needs the same number of features"
-            )
+            raise ragged(where, len(vector), self.features)
         return vector
 
     def _value(self, row: Row, column: str) -> Any:
@@ -172,15 +169,15 @@ class CsvTable(Table):
         value = _as_number(cell)
         if value is None:
             raise SourceError(
-                f"got the value {cell!r} for column {column!r} in line {row.line} of {self.name}, "
-                "expected a number as in the first row"
+                f"got the value {quoted(cell)} for column {quoted(column)} in line {row.line} of "
+                f"{self.name}, expected a number as in the first row"
             )
         return value
 
     def _ragged(self, row: Row, expected: int) -> SourceError:
         return SourceError(
-            f"got line {row.line} of {self.name} with {len(row.cells)} "
-            f"cell{'s' * (len(row.cells) != 1)}, expected {expected} as in the first line; "
+            f"got line {row.line} of {self.name} with {count(len(row.cells), 'cell')}, "
+            f"expected {expected} as in the first line; "
             "every line needs the same number of cells"
         )
 
@@ -219,10 +216,10 @@ def _names(header: list[str] | None, width: int, name: str) -> list[str]:
     if header is None:
         return [f"column_{i}" for i in range(width)]
     names = [cell.strip() for cell in header]
-    column, count = Counter(names).most_common(1)[0]
-    if count > 1:
+    column, times = Counter(names).most_common(1)[0]
+    if times > 1:
         raise SourceError(
-            f"got {name} with several columns named {column!r}, expected different names; "
+            f"got {name} with several columns named {quoted(column)}, expected different names; "
             "rename them"
         )
     return names

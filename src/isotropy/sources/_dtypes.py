@@ -34,8 +34,8 @@ def float_dtype(dtype: np.dtype[Any], name: str) -> torch.dtype:
         return found
     if dtype.hasobject:
         raise InputError(
-            f"got {name} with dtype object, expected {ACCEPTED}; Python objects are never loaded "
-            "as that can run code: save one array of numbers, such as numpy.stack(rows)"
+            f"got {name} with dtype object, expected {ACCEPTED}; Python objects are refused, as "
+            "loading them can run code: make one array of numbers, such as numpy.stack(rows)"
         )
     raise wrong_dtype(dtype.name if dtype.names is None else "of records", name)
 
@@ -43,8 +43,8 @@ def float_dtype(dtype: np.dtype[Any], name: str) -> torch.dtype:
 def wrong_dtype(dtype: str, name: str) -> InputError:
     """The error for values that are no floating-point numbers."""
     return InputError(
-        f"got {name} with dtype {dtype}, expected {ACCEPTED}; convert it before saving, for "
-        "instance with x.astype('float32')"
+        f"got {name} with dtype {dtype}, expected {ACCEPTED}; convert it, for instance "
+        "with x.astype('float32')"
     )
 
 

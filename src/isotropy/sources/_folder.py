@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from isotropy.errors import SourceError
 from isotropy.sources._merge import merged
+from isotropy.sources._messages import quoted
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
 
@@ -45,15 +46,15 @@ class FolderTable(Table):
         first_path, first_partitions, first = self._shards[0]
         for path, partitions, table in self._shards[1:]:
             for what, given, expected in (
-                ("features", table.features, first.features),
-                ("dtype", _dtype(table), _dtype(first)),
-                ("folders named", list(partitions), list(first_partitions)),
+                ("numbers of features", table.features, first.features),
+                ("dtypes", _dtype(table), _dtype(first)),
+                ("partition columns", list(partitions), list(first_partitions)),
             ):
                 if given != expected:
                     raise SourceError(
-                        f"got shards of different {what} in {name}: {path!r} has {given} and "
-                        f"{first_path!r} has {expected}, expected all alike; write them again or "
-                        "measure them apart"
+                        f"got shards with different {what} in {name}: {quoted(path)} has {given} "
+                        f"and {quoted(first_path)} has {expected}, expected all alike; "
+                        "write them again or measure them apart"
                     )
         self.features, self.dtype = first.features, first.dtype
         counts = [table.n_rows for _, _, table in self._shards]

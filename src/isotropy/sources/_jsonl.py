@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from isotropy.errors import SourceError
 from isotropy.sources._choose import Kind, choose_columns, no_key
 from isotropy.sources._dtypes import check_shape
-from isotropy.sources._messages import one_line, reading
+from isotropy.sources._messages import one_line, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
 
@@ -112,7 +112,7 @@ class JsonlTable(Table):
         if self._field is None:
             what, values = "a list", record
         else:
-            what = f"{self._field!r}"
+            what = quoted(self._field)
             if not isinstance(record, dict) or self._field not in record:
                 raise SourceError(f"got {where} without {what}, expected it in every line")
             values = record[self._field]
@@ -123,18 +123,15 @@ class JsonlTable(Table):
                 "expected such a list (no null, no text); repair or drop this line"
             )
         if self.features is not None and len(vector) != self.features:
-            raise SourceError(
-                f"got {where} with {len(vector)} numbers, expected {self.features} as in the first "
-                "line; every row needs the same number of features"
-            )
+            raise ragged(where, len(vector), self.features)
         return vector
 
     def _value(self, record: Any, column: str, number: int) -> Any:
         value = record.get(column)
         if _column_kind(value) != self._kinds[column]:
-            given = "no value" if value is None else f"{value!r}"
+            given = "no value" if value is None else quoted(value)
             raise SourceError(
-                f"got {given} for column {column!r} in line {number} of {self.name}, "
+                f"got {given} for column {quoted(column)} in line {number} of {self.name}, "
                 f"expected a {self._kinds[column]} as in the first line"
             )
         return value

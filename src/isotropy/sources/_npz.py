@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from isotropy.errors import SourceError
 from isotropy.sources._choose import Entry, choose_array
 from isotropy.sources._dtypes import TORCH_DTYPES, check_shape, float_dtype, is_column
-from isotropy.sources._messages import corrupt, reading
+from isotropy.sources._messages import corrupt, quoted, reading
 from isotropy.sources._npy import Header, open_npy, read_header
 from isotropy.sources._raw import as_bytes, ends_early
 from isotropy.sources._sniff import BROKEN_ZIP
@@ -39,7 +39,7 @@ class NpzTable(Table):
         self._path = path
         self._array = array
         self._headers = headers
-        where = name if len(headers) == 1 else f"{name} (array {array!r})"
+        where = name if len(headers) == 1 else f"{name} (array {quoted(array)})"
         chosen = headers[array]
         self.dtype = float_dtype(chosen.dtype, where)
         check_shape(chosen.shape, where)
@@ -67,7 +67,7 @@ class NpzTable(Table):
                 yield Chunk(tensor, start, {c: self._take(s, c, k) for c, s in others.items()})
             if stream.read(1):  # the archive checks a compressed array only past its end
                 raise SourceError(
-                    f"got {self.name} with bytes after the values of array {self._array!r}, "
+                    f"got {self.name} with bytes after the values of array {quoted(self._array)}, "
                     "expected none; write it again"
                 )
 
@@ -98,7 +98,7 @@ class NpzTable(Table):
         while len(free):
             piece = stream.read(min(len(free), _PIECE))
             if not piece:
-                raise ends_early(self.name, f"array {array!r} ends early")
+                raise ends_early(self.name, f"array {quoted(array)} ends early")
             free[: len(piece)] = piece
             free = free[len(piece) :]
         return values.astype(dtype.newbyteorder("="), copy=False)
@@ -117,7 +117,7 @@ def open_npz(path: Path, name: str, key: str | None) -> NpzTable:
             if member.endswith(_SUFFIX):
                 with archive.open(member) as stream:
                     array = member.removesuffix(_SUFFIX)
-                    headers[array] = read_header(stream, f"{name} (array {array!r})")
+                    headers[array] = read_header(stream, f"{name} (array {quoted(array)})")
     entries = {
         array: Entry(header.shape, header.dtype.newbyteorder("=") in TORCH_DTYPES)
         for array, header in headers.items()

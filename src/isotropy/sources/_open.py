@@ -17,7 +17,7 @@ from isotropy.sources._choose import no_key
 from isotropy.sources._csv import open_csv, open_tsv
 from isotropy.sources._folder import FolderTable, shard_paths
 from isotropy.sources._jsonl import open_jsonl
-from isotropy.sources._messages import listing, reading
+from isotropy.sources._messages import listing, quoted, reading, shown
 from isotropy.sources._npy import open_npy
 from isotropy.sources._npz import open_npz
 from isotropy.sources._parquet import open_parquet
@@ -149,21 +149,25 @@ def _open_stdin(key: str | None, format: str | None) -> Table:
 
 def _open_path(given: str, key: str | None, format: str | None) -> Table:
     if "://" in given:
-        raise SourceError(f"got the address {given!r}, expected a local path; download it first")
+        raise SourceError(
+            f"got the address {quoted(given)}, expected a local path; download it first"
+        )
     if not given or "\0" in given:
-        raise SourceError(f"got the path {given!r}, expected the path of a file or folder")
+        raise SourceError(f"got the path {quoted(given)}, expected the path of a file or folder")
     path = Path(given).expanduser()
-    with reading(given):
+    name = shown(given)
+    with reading(name):
         try:
             is_folder = stat.S_ISDIR(path.stat().st_mode)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _missing(path, given) from error
+            raise _missing(path, name) from error
     if is_folder:
         return _open_folder(path, given, key, format)
-    return _open_file(path, given, key, format)
+    return _open_file(path, name, key, format)
 
 
-def _open_folder(folder: Path, name: str, key: str | None, format: str | None) -> Table:
+def _open_folder(folder: Path, given: str, key: str | None, format: str | None) -> Table:
+    name = shown(given)
     with reading(name):
         if (folder / "config.json").exists() and any(folder.glob("*model*")):
             raise SourceError(
@@ -181,37 +185,40 @@ def _open_folder(folder: Path, name: str, key: str | None, format: str | None) -
         found = format or SUFFIXES.get(path.suffix.lower())
         if found is None:
             raise SourceError(
-                f"got the folder {name} with the file {path.as_posix()!r}, expected only files "
-                f"that end in {', '.join(SUFFIXES)}; move it away, or pass format=… for all files"
+                f"got the folder {name} with the file {quoted(path.as_posix())}, expected only "
+                f"files that end in {', '.join(SUFFIXES)}; move it away, or pass format=… for all"
             )
         formats.setdefault(found, path)
     if len(formats) > 1:
-        examples = [f"{path.as_posix()!r}" for path in formats.values()]
+        examples = listing(path.as_posix() for path in formats.values())
         raise SourceError(
-            f"got the folder {name} with files of several formats ({', '.join(examples)}), "
+            f"got the folder {name} with files of several formats ({examples}), "
             "expected one; move the others away"
         )
     return FolderTable(
         name,
-        [(path, _open_file(folder / path, f"{Path(name) / path}", key, format)) for path in paths],
+        [
+            (path, _open_file(folder / path, shown(f"{Path(given) / path}"), key, format))
+            for path in paths
+        ],
     )
 
 
-def _missing(path: Path, given: str) -> SourceError:
+def _missing(path: Path, name: str) -> SourceError:
     if path.is_symlink():
         return SourceError(
-            f"got {given}, a link to {str(path.readlink())!r}, which does not exist, "
+            f"got {name}, a link to {quoted(str(path.readlink()))}, which does not exist, "
             "expected an existing file; repair the link"
         )
     try:
         beside = [other.name for other in path.parent.iterdir()]
     except OSError:
         return SourceError(
-            f"got {given}, expected an existing file; there is no folder {str(path.parent)!r}"
+            f"got {name}, expected an existing file; there is no folder {quoted(str(path.parent))}"
         )
     near = get_close_matches(path.name, beside, n=3)
     hint = f"did you mean {listing(near)}?" if near else "check its name"
-    return SourceError(f"got {given}, expected an existing file; {hint}")
+    return SourceError(f"got {name}, expected an existing file; {hint}")
 
 
 def _open_file(
@@ -248,11 +255,11 @@ def _fits(seen: Look, expected: str) -> bool:
 
 
 def _unknown_format(name: str, seen: Look | None, suffix: str) -> SourceError:
-    given = f"{name}, whose ending {suffix!r} is unknown" if suffix else f"{name} in unknown format"
+    what = f", whose ending {quoted(suffix)} is unknown" if suffix else " in unknown format"
     if seen is None:
         advice = "name its format with format= (--format on the command line)"
     elif seen.format is None:
         advice = f"it looks like {seen.what}: {seen.advice}"
     else:
         advice = f"it looks like {seen.what}: pass format={seen.format!r}"
-    return SourceError(f"got {given}, expected one of {', '.join(FORMATS)}; {advice}")
+    return SourceError(f"got {name}{what}, expected one of {', '.join(FORMATS)}; {advice}")

@@ -12,7 +12,7 @@ from isotropy.errors import SourceError
 from isotropy.sources._choose import Kind, choose_columns
 from isotropy.sources._dtypes import check_shape, float_dtype, to_tensor
 from isotropy.sources._merge import merged
-from isotropy.sources._messages import corrupt, reading
+from isotropy.sources._messages import corrupt, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
 
@@ -47,10 +47,10 @@ class ParquetTable(Table):
             first = types[self._chosen[0]]
             self._is_list = _is_list(first)
             if self._is_list:
-                self._where = f"{name} (column {self._chosen[0]!r})"
+                self._where = f"{name} (column {quoted(self._chosen[0])})"
                 dtype = np.dtype(_FLOATS.get(str(first.value_type), str(first.value_type)))
             else:
-                self._where = f"{name} (columns {self._chosen[0]!r} to {self._chosen[-1]!r})"
+                self._where = f"{name} (columns {quoted(self._chosen[0])} …)"
                 dtype = np.result_type(*(_FLOATS[str(types[c])] for c in self._chosen))
             self.dtype = float_dtype(dtype, self._where)
             self._numpy_dtype = dtype
@@ -87,19 +87,16 @@ class ParquetTable(Table):
             block = np.empty((len(batch), len(self._chosen)), dtype=self._numpy_dtype)
             for j, column in enumerate(self._chosen):
                 array = batch.column(column)
-                self._require_no_null(array, f"column {column!r}", start)
+                self._require_no_null(array, f"column {quoted(column)}", start)
                 block[:, j] = array.to_numpy()
             return block
         lists = _plain(batch.column(self._chosen[0]))
-        self._require_no_null(lists, f"column {self._chosen[0]!r}", start)
+        self._require_no_null(lists, f"column {quoted(self._chosen[0])}", start)
         lengths = lists.value_lengths().to_numpy()
         d = lengths[0] if self.features is None else self.features
         if (lengths != d).any():
             row = int((lengths != d).argmax())
-            raise SourceError(
-                f"got a list of {lengths[row]} numbers in row {start + row} of {self._where}, "
-                f"expected {d} as in the first row; every row needs the same number of features"
-            )
+            raise ragged(f"row {start + row} of {self._where}", int(lengths[row]), int(d))
         values = lists.flatten()
         self._require_no_null(values, "the lists", start, each=int(d))
         numbers: NDArray[Any] = values.to_numpy()
@@ -107,7 +104,7 @@ class ParquetTable(Table):
 
     def _column(self, batch: Any, column: str, start: int) -> NDArray[Any]:
         array = _plain(batch.column(column))
-        self._require_no_null(array, f"column {column!r}", start)
+        self._require_no_null(array, f"column {quoted(column)}", start)
         values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
         return values
 

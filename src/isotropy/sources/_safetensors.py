@@ -10,7 +10,7 @@ import torch
 
 from isotropy.sources._choose import Entry, choose_array
 from isotropy.sources._dtypes import check_shape, wrong_dtype
-from isotropy.sources._messages import corrupt, reading
+from isotropy.sources._messages import corrupt, quoted, reading
 from isotropy.sources._raw import Block, Column, RawTable
 
 _FLOATS = {
@@ -49,7 +49,7 @@ def open_safetensors(path: Path, name: str, key: str | None) -> RawTable:
     }
     chosen = choose_array(entries, key, name)
     info = header[chosen]
-    where = name if len(header) == 1 else f"{name} (tensor {chosen!r})"
+    where = name if len(header) == 1 else f"{name} (tensor {quoted(chosen)})"
     if info["dtype"] not in _FLOATS:
         raise wrong_dtype(info["dtype"], where)
     check_shape(shapes[chosen], where)

@@ -15,7 +15,7 @@ from isotropy.inputs import COMPUTE_DTYPE
 from isotropy.sources._array import check_tensor
 from isotropy.sources._choose import Entry, choose_array, no_key
 from isotropy.sources._dtypes import check_shape
-from isotropy.sources._messages import corrupt, reading
+from isotropy.sources._messages import corrupt, quoted, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
 
@@ -54,7 +54,7 @@ class TorchTable(Table):
             where = name
         else:
             self._array = choose_array(_entries(content, name), key, name)
-            where = f"{name} (tensor {self._array!r})"
+            where = f"{name} (tensor {quoted(self._array)})"
         rows = self._rows(content)
         self.dtype = check_tensor(rows, where)
         check_shape(tuple(rows.shape), where)

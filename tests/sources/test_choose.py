@@ -1,0 +1,79 @@
+import pytest
+
+from isotropy.errors import SettingError, SourceError
+from isotropy.sources._choose import Entry, Kind, choose_array, choose_columns, no_key
+
+MATRIX, VECTOR, INTEGERS = Entry((9, 4), True), Entry((9,), True), Entry((9, 4), False)
+
+
+@pytest.mark.parametrize(
+    ("entries", "key", "chosen"),
+    [
+        ({"x": MATRIX, "row": VECTOR, "tokens": INTEGERS}, None, "x"),
+        ({"x": MATRIX, "embeddings": MATRIX}, None, "embeddings"),
+        ({"x": MATRIX, "embedding": MATRIX}, "x", "x"),
+        ({"embedding": MATRIX, "embeddings": MATRIX}, None, "embeddings"),
+        # Its own error is told where these are looked at.
+        ({"x": INTEGERS}, None, "x"),
+        ({"row": VECTOR, "embeddings": INTEGERS}, None, "embeddings"),
+    ],
+)
+def test_the_array_that_is_meant(entries: dict[str, Entry], key: str | None, chosen: str) -> None:
+    assert choose_array(entries, key, "file") == chosen
+
+
+def test_many_names_are_not_all_listed() -> None:
+    entries = {f"layer_{i}": MATRIX for i in range(100)}
+    with pytest.raises(SourceError, match="'layer_7' and 92 more"):
+        choose_array(entries, None, "file")
+
+
+LIST: Kind = "list"
+NUMBER: Kind = "number"
+OTHER: Kind = "other"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "key", "chosen"),
+    [
+        # A column of lists goes before numbers.
+        ({"v": LIST, "x_0": NUMBER, "x_1": NUMBER}, None, ["v"]),
+        ({"v": LIST, "vector": LIST}, None, ["vector"]),
+        ({"v": LIST, "w": LIST}, "w", ["w"]),
+        ({"v": LIST, "x_0": NUMBER, "x_1": NUMBER}, "x_", ["x_0", "x_1"]),
+        # Counted columns go before others.
+        ({"year": NUMBER, "x0": NUMBER, "x1": NUMBER}, None, ["x0", "x1"]),
+        ({"label": NUMBER, "0": NUMBER, "1": NUMBER, "2": OTHER}, None, ["0", "1"]),
+        ({"x_0": NUMBER, "x_1": NUMBER, "embedding0": NUMBER}, None, ["x_0", "x_1"]),
+        ({"a1": NUMBER, "a2": NUMBER, "b1": NUMBER, "b2": NUMBER}, "b", ["b1", "b2"]),
+        # Otherwise all that are not about a row.
+        ({"x": NUMBER, "y": NUMBER, "Label": NUMBER, "topic_id": NUMBER}, None, ["x", "y"]),
+        ({"": NUMBER, "x": NUMBER, "y": NUMBER, "name": OTHER}, None, ["x", "y"]),
+        ({"Unnamed: 0": NUMBER, "x": NUMBER, "y": NUMBER}, None, ["x", "y"]),
+    ],
+)
+def test_the_columns_that_are_meant(
+    kinds: dict[str, Kind], key: str | None, chosen: list[str]
+) -> None:
+    assert choose_columns(kinds, key, "file") == tuple(chosen)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "key", "match"),
+    [
+        ({"x_0": NUMBER, "x_1": NUMBER}, None, "with the columns 'x_0', 'x_1', expected one that"),
+        ({"x": LIST, "x_0": NUMBER, "x_1": NUMBER}, "x_", "got key 'x_', .* did you mean 'x'"),
+        ({"x": LIST, "y": NUMBER}, "y", "got key 'y', expected a column of file that holds lists"),
+    ],
+)
+def test_records_have_no_counted_columns(
+    kinds: dict[str, Kind], key: str | None, match: str
+) -> None:
+    with pytest.raises(SourceError, match=match):
+        choose_columns(kinds, key, "file", wide=False)
+
+
+def test_one_array_takes_no_key() -> None:
+    no_key(None, "file")
+    with pytest.raises(SettingError, match="got key='x' for file, expected none"):
+        no_key("x", "file")
