@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isotropy.cloud_stream import CloudStream
-from isotropy.errors import InputError, IsotropyError, IsotropyWarning
+from isotropy.errors import InputError, IsotropyError, IsotropyWarning, SettingError
 from isotropy.inputs import COMPUTE_DTYPE, equal_rows_error
 from isotropy.intervals import FEWEST_ROWS, GROUPS, Interval, jackknife, subsample_size, subsampling
 from isotropy.measures import MeasureSpec, SecondPass
@@ -136,7 +136,7 @@ class Scorer:
                 with _warnings_to(notes, spec.name):
                     values[spec.name] = _scores(spec, view, used[spec.name])
             except IsotropyError as error:
-                if strict:
+                if strict or isinstance(error, SettingError):
                     raise
                 notes.append(f"{spec.name}: {error}")
                 continue

@@ -157,21 +157,26 @@ def _check_invariances(spec: MeasureSpec) -> None:
     x = _cloud(_enough(spec), 16, seed=3)
     x[:, 0] *= 20  # so that there is something to see for measures of single dimensions
     x[:, 1] += 100
-    expected = _score(spec, x)
-    changes: dict[str, list[Tensor]] = {
-        "rotation": [x @ torch.linalg.qr(_cloud(16, 16, seed=4)).Q],
-        "scale": [x * 3.7, x * 1e18, x * 1e-18],
-        "translation": [x + torch.linspace(-300, 300, 16, dtype=x.dtype), x + 1e4],
+    # Exponentials of the large cloud are all 0 or infinite: only the small one shows a change.
+    clouds = (x, x / 1000)
+    expected = [_score(spec, cloud) for cloud in clouds]
+    rotation = torch.linalg.qr(_cloud(16, 16, seed=4)).Q
+    step = torch.linspace(-300, 300, 16, dtype=x.dtype)
+    changes: dict[str, list[Callable[[Tensor], Tensor]]] = {
+        "rotation": [lambda x: x @ rotation],
+        "scale": [lambda x: x * 3.7, lambda x: x * 1e18, lambda x: x * 1e-18],
+        "translation": [lambda x: x + step, lambda x: x + 1e4],
     }
-    for name, changed in changes.items():
-        scores = [_score(spec, y) for y in changed]
+    for name, ways in changes.items():
         if name in spec.invariant_to:
-            for score in scores:
-                _close(score, expected, 1e-5, f"changes with {name}")
+            for change in ways:
+                for cloud, before in zip(clouds, expected, strict=True):
+                    _close(_score(spec, change(cloud)), before, 1e-5, f"changes with {name}")
         else:
             moved = any(
                 not math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
-                for a, b in zip(scores[0], expected, strict=True)
+                for cloud, before in zip(clouds, expected, strict=True)
+                for a, b in zip(_score(spec, ways[0](cloud)), before, strict=True)
             )
             _require(moved, f"does not change with {name}, which its spec does not say")
 

@@ -47,9 +47,10 @@ def iso_score_from_covariance(covariance: ArrayLike) -> Any:
         >>> round(iso_score_from_covariance(np.diag([10.0, 6, 4, 4] + [1.0] * 764)), 6)
         0.867339
     """
-    c = as_symmetric(covariance, name="covariance").double()
-    c = c / c.abs().max()
-    return like(covariance, score(c.trace(), c.square().sum(), len(c)))
+    matrix = as_symmetric(covariance, name="covariance")
+    c = matrix.double()
+    c = c / c.detach().abs().max()
+    return like(covariance, score(c.trace(), c.square().sum(), len(c)).to(matrix.dtype))
 
 
 def score(trace: Tensor, norm: Tensor, features: int) -> Tensor:

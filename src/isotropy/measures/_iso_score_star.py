@@ -45,9 +45,13 @@ def iso_score_star(
     """
     if not 0 <= zeta <= 1:
         raise SettingError(f"got zeta={zeta!r}, expected a number from 0 to 1")
+    cloud: Tensor
+    bounds: tuple[Tensor, Tensor] | None
     cloud, bounds = checked(x)
-    matrix = _shrinkage_matrix(shrinkage, cloud) if zeta else None
-    trace, norm, _ = invariants(cloud, matrix, zeta, bounds=bounds)
+    matrix = _shrinkage_matrix(shrinkage, cloud)
+    if zeta == 1:  # a cloud without weight must not set the scale: Σ_S could vanish beside it
+        cloud, bounds, matrix = 0 * cloud, None, matrix / matrix.abs().max()
+    trace, norm, _ = invariants(cloud, matrix if zeta else None, zeta, bounds=bounds)
     return like(x, score(trace, norm, cloud.shape[1]))
 
 

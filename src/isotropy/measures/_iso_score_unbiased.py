@@ -31,7 +31,9 @@ def iso_score_unbiased(x: ArrayLike) -> Any:
 
     Returns:
         The score: a 0-d tensor for a tensor, a float for an array. It is not clipped: at tiny n
-        it can exceed 1.
+        it can exceed 1. It cannot fall below 0: the two estimates are averages of
+        ((x_i − x_j)·(x_k − x_l))² and ‖x_i − x_j‖²‖x_k − x_l‖² over the same four rows, and by
+        Cauchy and Schwarz no first term exceeds its second.
 
     References:
         Himeno & Yamada 2014, "Estimations for some functions of covariance matrix in high
@@ -43,22 +45,25 @@ def iso_score_unbiased(x: ArrayLike) -> Any:
         True
     """
     cloud, bounds = checked(x, min_rows=4)
-    value = score_unbiased(len(cloud), cloud.shape[1], *invariants(cloud, bounds=bounds))
+    # In float64, as few rows, or one far from all others, leave little of terms that cancel.
+    low, high = bounds
+    moments = invariants(cloud.double(), bounds=(low.double(), high.double()))
+    value = score_unbiased(len(cloud), cloud.shape[1], *moments)
     if not bool(torch.isfinite(value.detach())):
         raise _undefined(len(cloud))
-    return like(x, value)
+    return like(x, value.to(cloud.dtype))
 
 
 def score_unbiased(n: int, features: int, trace: Tensor, norm: Tensor, fourth: Tensor) -> Tensor:
     """The score from n, d, tr C, ‖C‖² and q; infinite where tr(Σ²) is estimated as zero."""
-    t, f, q = trace.double(), norm.double(), fourth.double()
+    t, f, q = trace, norm, fourth
     of_square = (n - 1) * (n - 2) * f + t.square() - n * q
     square_of = 2 * f + (n**2 - 3 * n + 1) * t.square() - n * q
     # An average of squares is zero only for simplex-like clouds of few rows; what is below the
     # rounding of its terms is zero.
-    rounding = 4 * torch.finfo(norm.dtype).eps * (t.square() + n * q)
+    rounding = 32 * torch.finfo(f.dtype).eps * (t.square() + n * q)
     ratio = torch.where(of_square > rounding, square_of / of_square, torch.inf)
-    return ((ratio - 1) / (features - 1)).clamp(min=0).to(norm.dtype)
+    return ((ratio - 1) / (features - 1)).clamp(min=0)  # below 0 is rounding
 
 
 def _undefined(n: int) -> UndefinedError:

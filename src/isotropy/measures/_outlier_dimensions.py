@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from isotropy.covariance import power_of_two
+from isotropy.covariance import Centring, power_of_two
 from isotropy.errors import SettingError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
@@ -51,8 +51,11 @@ def outlier_dimensions(x: ArrayLike, threshold: float = 3.0) -> OutlierDimension
     if not threshold > 0:
         raise SettingError(f"got threshold={threshold!r}, expected a positive number")
     cloud = as_cloud(x).detach()
-    y = (cloud / power_of_two(cloud.abs().max())).double()
-    numbers = _outliers(y.var(dim=0), y.mean(dim=0), threshold)
+    y = cloud.double()
+    # Each on a scale of its own: a small spread would vanish beside a mean far away.
+    variance = Centring.of(y)(y).square().mean(dim=0)
+    mean = (y / power_of_two(y.abs().max())).mean(dim=0)
+    numbers = _outliers(variance, mean, threshold)
     return OutlierDimensions(*(like(x, number.to(cloud.dtype)) for number in numbers))
 
 

@@ -50,9 +50,8 @@ def partition_isotropy(
         (1.0, 0.0)
     """
     cloud = as_cloud(w).detach()
-    scale = power_of_two(cloud.abs().max())
-    y = (cloud / scale).double()
-    result = _PartitionSums(y.T @ y, compat, scale=float(scale))
+    y = (cloud / power_of_two(cloud.abs().max())).double()
+    result = _PartitionSums(y.T @ y, compat)
     result.update(cloud)
     return PartitionIsotropy(*(like(w, number.to(cloud.dtype)) for number in result.numbers()))
 
@@ -60,7 +59,7 @@ def partition_isotropy(
 class _PartitionSums:
     """log Z(v) over the eigenvectors v of a matrix, summed up over blocks of rows."""
 
-    def __init__(self, second: Tensor, compat: str, scale: float = 1.0) -> None:
+    def __init__(self, second: Tensor, compat: str) -> None:
         if compat not in ("none", "paper-c"):
             raise SettingError(f"got compat={compat!r}, expected 'none' or 'paper-c'")
         self._compat = compat == "paper-c"

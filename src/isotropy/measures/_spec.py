@@ -106,6 +106,8 @@ class MeasureSpec:
             SettingError: an option that it does not have, or a value of another type.
         """
         for name, value in options.items():
+            if not self.options:
+                raise SettingError(f"got option {name!r} of {self.name}, which has no options")
             if name not in self.options:
                 raise unknown_name(f"option of {self.name}", name, self.options)
             expected = type(self.options[name])
