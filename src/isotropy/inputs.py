@@ -25,7 +25,14 @@ COMPUTE_DTYPE = {
 }
 """The dtype in which a cloud of each accepted dtype is worked on."""
 
-_ACCEPTED = "float16, bfloat16, float32 or float64"
+NUMPY_DTYPES = {
+    np.dtype(np.float16): torch.float16,
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+}
+"""The dtypes of numpy that can be embeddings, as torch's."""
+
+ACCEPTED = "float16, bfloat16, float32 or float64"
 
 
 def as_tensor(x: ArrayLike, *, name: str = "x") -> Tensor:
@@ -35,44 +42,98 @@ def as_tensor(x: ArrayLike, *, name: str = "x") -> Tensor:
         InputError: not an array, not two-dimensional, not floating point, or fewer than 2 columns.
     """
     if isinstance(x, Tensor):
-        tensor = x
+        check_tensor(x, name)
     elif isinstance(x, np.ndarray):
-        if x.dtype not in (np.float16, np.float32, np.float64):
-            raise InputError(
-                f"got {name} with dtype {x.dtype}, expected {_ACCEPTED}; "
-                f"convert it, for instance with {name}.astype('float32')"
-            )
-        # torch shares memory with numpy, but knows neither byte order nor negative strides.
-        native = x.astype(x.dtype.newbyteorder("="), copy=False)
-        if any(stride < 0 for stride in native.strides):
-            native = native.copy()
-        with warnings.catch_warnings():  # of read-only arrays: nothing here writes into its input
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-            tensor = torch.from_numpy(native)
+        check_array(x, name)
+        x = to_tensor(x)
     else:
         raise InputError(
             f"got {name} of type {type(x).__name__}, expected a torch tensor or a numpy array; "
             "files and folders are read by isotropy.measure"
         )
+    check_shape(tuple(x.shape), name)
+    return x.to(COMPUTE_DTYPE[x.dtype])
+
+
+def check_tensor(tensor: Tensor, name: str) -> torch.dtype:
+    """The dtype of a dense floating-point tensor that has values.
+
+    Raises:
+        InputError: it is sparse, nested, quantized, without data or not floating point.
+    """
+    if tensor.layout != torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        raise InputError(
+            f"got {name} with layout {layout}, expected a dense tensor; "
+            "convert it, for instance with x.to_dense()"
+        )
+    if tensor.is_meta:
+        raise InputError(f"got {name} on the meta device, expected a tensor that holds values")
     if tensor.dtype not in COMPUTE_DTYPE:
+        how = "x.dequantize()" if tensor.is_quantized else "x.float()"
         raise InputError(
             f"got {name} with dtype {str(tensor.dtype).removeprefix('torch.')}, "
-            f"expected {_ACCEPTED}; convert it, for instance with {name}.float()"
+            f"expected {ACCEPTED}; convert it, for instance with {how}"
         )
-    if tensor.layout != torch.strided:
+    return tensor.dtype
+
+
+def check_array(array: NDArray[Any], name: str) -> torch.dtype:
+    """The torch dtype of a floating-point array without a mask.
+
+    Raises:
+        InputError: it has a mask, or is not floating point.
+    """
+    if np.ma.isMaskedArray(array):
         raise InputError(
-            f"got {name} with layout {tensor.layout}, expected a dense tensor; "
-            f"convert it with {name}.to_dense()"
+            f"got {name} with a mask, expected an array without one; "
+            "drop the masked rows, for instance with numpy.ma.compress_rows"
         )
-    if tensor.ndim != 2:
+    return float_dtype(array.dtype, name)
+
+
+def float_dtype(dtype: np.dtype[Any], name: str) -> torch.dtype:
+    """The torch dtype of a numpy dtype in any byte order.
+
+    Raises:
+        InputError: it is not a floating-point dtype that torch has.
+    """
+    found = NUMPY_DTYPES.get(dtype.newbyteorder("="))
+    if found is not None:
+        return found
+    if dtype.hasobject:
         raise InputError(
-            f"got {name} with shape {tuple(tensor.shape)}, expected two dimensions (rows, features)"
+            f"got {name} with dtype object, expected {ACCEPTED}; Python objects are refused, as "
+            "loading them can run code: make one array of numbers, such as numpy.stack(rows)"
         )
-    if tensor.shape[1] < 2:
-        raise InputError(
-            f"got {name} with shape {tuple(tensor.shape)}, expected at least 2 features (columns)"
-        )
-    return tensor.to(COMPUTE_DTYPE[tensor.dtype])
+    raise wrong_dtype(dtype.name if dtype.names is None else "of records", name)
+
+
+def wrong_dtype(dtype: str, name: str) -> InputError:
+    """The error for values that are no floating-point numbers."""
+    return InputError(
+        f"got {name} with dtype {dtype}, expected {ACCEPTED}; convert it, for instance "
+        "with x.astype('float32')"
+    )
+
+
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Raise an InputError unless the shape is (rows, at least 2 features)."""
+    if len(shape) != 2:
+        raise InputError(f"got {name} with shape {shape}, expected two dimensions (rows, features)")
+    if shape[1] < 2:
+        raise InputError(f"got {name} with shape {shape}, expected at least 2 features (columns)")
+
+
+def to_tensor(array: NDArray[Any]) -> Tensor:
+    """A floating-point array as a tensor of the same dtype, sharing memory where torch can."""
+    # torch knows neither byte order, nor strides that are negative or no whole number of values.
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if any(stride < 0 or stride % native.itemsize for stride in native.strides):
+        native = native.copy()
+    with warnings.catch_warnings():  # of read-only arrays: nothing here writes into its input
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(native)
 
 
 class Checked(NamedTuple):

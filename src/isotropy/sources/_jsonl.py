@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from isotropy.errors import SourceError
+from isotropy.inputs import check_shape
 from isotropy.sources._choose import Kind, choose_columns, no_key
-from isotropy.sources._dtypes import check_shape
 from isotropy.sources._messages import one_line, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table

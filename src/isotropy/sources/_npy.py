@@ -7,8 +7,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from isotropy.inputs import check_shape, float_dtype
 from isotropy.sources._choose import no_key
-from isotropy.sources._dtypes import check_shape, float_dtype
 from isotropy.sources._messages import corrupt, reading
 from isotropy.sources._raw import Block, RawTable, check_size, n_bytes
 

@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from isotropy.errors import SourceError
+from isotropy.inputs import NUMPY_DTYPES, check_shape, float_dtype
 from isotropy.sources._choose import Entry, choose_array
-from isotropy.sources._dtypes import TORCH_DTYPES, check_shape, float_dtype, is_column
 from isotropy.sources._messages import corrupt, quoted, reading
 from isotropy.sources._npy import Header, open_npy, read_header
 from isotropy.sources._raw import as_bytes, ends_early
@@ -28,6 +28,8 @@ from isotropy.sources._table import Table
 
 _SUFFIX = ".npy"
 _ENCRYPTED = 1  # the flag of a member that needs a password
+# Columns hold what a row can be grouped by: truth values, numbers, text and dates.
+_COLUMN_KINDS = "biufUSmM"
 _PIECE = 1 << 20  # bytes taken out of the archive at a time
 
 
@@ -47,7 +49,7 @@ class NpzTable(Table):
         self.columns = tuple(
             other
             for other, header in headers.items()
-            if header.shape == (self.n_rows,) and is_column(header.dtype)
+            if header.shape == (self.n_rows,) and header.dtype.kind in _COLUMN_KINDS
         )
 
     def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
@@ -119,7 +121,7 @@ def open_npz(path: Path, name: str, key: str | None) -> NpzTable:
                     array = member.removesuffix(_SUFFIX)
                     headers[array] = read_header(stream, f"{name} (array {quoted(array)})")
     entries = {
-        array: Entry(header.shape, header.dtype.newbyteorder("=") in TORCH_DTYPES)
+        array: Entry(header.shape, header.dtype.newbyteorder("=") in NUMPY_DTYPES)
         for array, header in headers.items()
     }
     return NpzTable(path, name, choose_array(entries, key, name), headers)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isotropy.errors import SourceError
+from isotropy.inputs import check_shape, float_dtype, to_tensor
 from isotropy.sources._choose import Kind, choose_columns
-from isotropy.sources._dtypes import check_shape, float_dtype, to_tensor
 from isotropy.sources._merge import merged
 from isotropy.sources._messages import corrupt, quoted, ragged, reading
 from isotropy.sources._source import Chunk

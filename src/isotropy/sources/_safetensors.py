@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from isotropy.inputs import check_shape, wrong_dtype
 from isotropy.sources._choose import Entry, choose_array
-from isotropy.sources._dtypes import check_shape, wrong_dtype
 from isotropy.sources._messages import corrupt, quoted, reading
 from isotropy.sources._raw import Block, Column, RawTable
 

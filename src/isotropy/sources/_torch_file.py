@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isotropy.errors import SourceError
-from isotropy.inputs import COMPUTE_DTYPE
-from isotropy.sources._array import check_tensor
+from isotropy.inputs import COMPUTE_DTYPE, check_shape, check_tensor
 from isotropy.sources._choose import Entry, choose_array, no_key
-from isotropy.sources._dtypes import check_shape
 from isotropy.sources._messages import corrupt, quoted, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
