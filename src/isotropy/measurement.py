@@ -1,5 +1,6 @@
 """`measure`: from a source of embeddings to numbers that can be trusted, in one pass."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,13 +14,21 @@ from numpy.typing import NDArray
 from isotropy import markup, tables
 from isotropy._version import __version__
 from isotropy.cloud_stream import CloudStream
-from isotropy.errors import SettingError, unknown_name
+from isotropy.errors import (
+    InputError,
+    IsotropyWarning,
+    SettingError,
+    UndefinedError,
+    unknown_name,
+)
 from isotropy.inputs import ArrayLike
 from isotropy.measures import SPECS, MeasureSpec, SecondPass
 from isotropy.output import progress_bars
 from isotropy.reading import Progress, Reader
-from isotropy.scoring import Score as Score, Scorer
+from isotropy.scoring import Score as Score, Scorer, with_name
 from isotropy.sources import Source, open_source
+
+_LARGEST_SEED = 2**32 - 1  # of scikit-learn's k-means
 
 
 class Dimensions(NamedTuple):
@@ -41,6 +50,7 @@ class Measurement(Mapping[str, Score]):
         features: how many features.
         seed: of everything random.
         level: of the intervals, or None.
+        options: the settings of every measure that has some.
         scores: the scores by their keys.
         warnings: what should be known before the numbers are used.
         by: the column whose groups were measured too.
@@ -53,6 +63,7 @@ class Measurement(Mapping[str, Score]):
     features: int
     seed: int
     level: float | None
+    options: Mapping[str, Mapping[str, Any]]
     scores: Mapping[str, Score]
     warnings: tuple[str, ...]
     by: str | None = None
@@ -84,6 +95,7 @@ class Measurement(Mapping[str, Score]):
             "features": self.features,
             "seed": self.seed,
             "level": self.level,
+            "options": {name: dict(options) for name, options in self.options.items()},
             "scores": {
                 key: {
                     "value": score.value,
@@ -144,7 +156,8 @@ def measure(
         interval: a level such as 0.95, for an interval around every score.
         key: which array or column holds the embeddings, where there are several.
         format: the file's format, where its name does not tell.
-        options: settings of measures, such as `{"hubness": {"k": 20}}`.
+        options: settings of measures, such as `{"hubness": {"k": 20}}`. One that makes no sense is
+            an error before anything is read.
         sample: how many rows to draw for measures whose work grows with the square of the rows.
         seed: of the sample, the jackknife's groups, and measures that draw at random.
         device: where to compute, such as `"cuda"`; by default where the rows are.
@@ -165,8 +178,8 @@ def measure(
         >>> low < 1 < high
         True
     """
-    specs = _chosen(measures, options or {}, seed)
     _check(interval=interval, sample=sample, seed=seed, chunk_rows=chunk_rows)
+    specs = _chosen(measures, options or {}, seed)
     opened = open_source(source, key=key, format=format)
     with _reporting(progress) as bars:
         report = bars or _silent
@@ -190,6 +203,7 @@ def measure(
                 features=stream.features,
                 seed=seed,
                 level=interval,
+                options={spec.name: spec.options for spec in specs if spec.options},
                 scores=scores,
                 warnings=tuple(notes),
                 dimensions=_dimensions(stream) if scorer.needs_moments else None,
@@ -208,46 +222,66 @@ def _chosen(
     names: Sequence[str] | str | None, options: Mapping[str, Mapping[str, Any]], seed: int
 ) -> list[MeasureSpec]:
     """The measures asked for, once each, with their options."""
-    if isinstance(names, str):
-        names = [names]
     if names is None:
-        chosen = {name: spec for name, spec in SPECS.items() if spec.default}
+        chosen = [spec for spec in SPECS.values() if spec.default]
     else:
-        chosen = {name: _spec(name) for name in (name.replace("-", "_") for name in names)}
-        if not chosen:
-            raise SettingError(
-                "got no measures, expected at least one; see `isotropy list measures`"
-            )
-    settings = {_spec(name.replace("-", "_")).name: given for name, given in options.items()}
-    for name in settings:
-        if name not in chosen:
-            raise SettingError(
-                f"got options of {name}, which is not measured; add it to the measures"
-            )
-    result = []
-    for name, spec in chosen.items():
-        given = dict(settings.get(name, {}))
+        chosen = [_spec(name) for name in ([names] if isinstance(names, str) else names)]
+    if not chosen:
+        raise SettingError("got no measures, expected at least one; see `isotropy list measures`")
+    settings = {_spec(name).name: given for name, given in options.items()}
+    result = {}
+    for spec in chosen:
+        given = settings.pop(spec.name, {})
         if "seed" in spec.options:
-            given.setdefault("seed", seed)
-        result.append(spec.with_options(**given))
-    return result
+            spec = spec.with_options(seed=seed)
+        result[spec.name] = _with_options(spec, given) if given else spec
+    for name in settings.keys() - result.keys():
+        raise SettingError(f"got options of {name}, which is not measured; add it to the measures")
+    return list(result.values())
 
 
 def _spec(name: str) -> MeasureSpec:
-    if name not in SPECS:
-        raise unknown_name("measure", name, SPECS)
-    return SPECS[name]
+    known = name.replace("-", "_") if isinstance(name, str) else None
+    if known not in SPECS:
+        raise unknown_name("measure", str(name), SPECS)
+    return SPECS[known]
+
+
+def _with_options(spec: MeasureSpec, given: Mapping[str, Any]) -> MeasureSpec:
+    """The measure with these options, after a try on a few rows whether they make sense."""
+    if not isinstance(given, Mapping):
+        raise SettingError(
+            f"got options {given!r} of {spec.name}, expected a mapping such as {dict(spec.options)}"
+        )
+    spec = spec.with_options(**given)
+    if "seed" in given:
+        _require_whole(f"{spec.name}.seed", given["seed"], 0, _LARGEST_SEED)
+    rows = np.random.default_rng(0).standard_normal((spec.min_rows, 4))
+    try:
+        with warnings.catch_warnings(action="ignore", category=IsotropyWarning):
+            spec.function(rows, **spec.options)
+    except SettingError as error:
+        raise SettingError(with_name(spec.name, error)) from error
+    except (InputError, UndefinedError):
+        pass  # so few rows say nothing of the cloud that is to be measured
+    return spec
 
 
 def _check(*, interval: float | None, sample: int, seed: int, chunk_rows: int | None) -> None:
-    if interval is not None and not 0 < interval < 1:
+    level = isinstance(interval, int | float) and 0 < interval < 1
+    if interval is not None and not level:
         raise SettingError(f"got interval={interval!r}, expected a level between 0 and 1 like 0.95")
-    if sample < 2:
-        raise SettingError(f"got sample={sample!r}, expected at least 2 rows")
-    if seed < 0:
-        raise SettingError(f"got seed={seed!r}, expected 0 or more")
-    if chunk_rows is not None and chunk_rows < 1:
-        raise SettingError(f"got chunk_rows={chunk_rows!r}, expected at least 1")
+    _require_whole("sample", sample, 2)
+    _require_whole("seed", seed, 0, _LARGEST_SEED)
+    if chunk_rows is not None:
+        _require_whole("chunk_rows", chunk_rows, 1)
+
+
+def _require_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        limits = f"{low} or more" if high is None else f"from {low} to {high}"
+        raise SettingError(f"got {name}={value!r}, expected a whole number, {limits}")
 
 
 def _device(name: str | torch.device | None) -> torch.device | None:
@@ -255,7 +289,9 @@ def _device(name: str | torch.device | None) -> torch.device | None:
     if name is None:
         return None
     try:
-        return torch.zeros(1, device=name).device
+        found = torch.zeros(1, device=name)
+        found.item()  # the meta device has no values
+        return found.device
     except (RuntimeError, AssertionError) as error:  # torch raises both for what is not there
         reason = str(error).splitlines()[0]
         raise SettingError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isotropy.cloud_stream import CloudStream
-from isotropy.errors import InputError, IsotropyError, IsotropyWarning, SettingError
+from isotropy.errors import InputError, IsotropyWarning, UndefinedError
 from isotropy.inputs import COMPUTE_DTYPE, equal_rows_error
 from isotropy.intervals import FEWEST_ROWS, GROUPS, Interval, jackknife, subsample_size, subsampling
 from isotropy.measures import MeasureSpec, SecondPass
@@ -135,10 +135,10 @@ class Scorer:
                     raise equal_rows_error(stream.rows, name="a cloud")
                 with _warnings_to(notes, spec.name):
                     values[spec.name] = _scores(spec, view, used[spec.name])
-            except IsotropyError as error:
-                if strict or isinstance(error, SettingError):
+            except (InputError, UndefinedError) as error:  # a SettingError is never a warning
+                if strict:
                     raise
-                notes.append(f"{spec.name}: {error}")
+                notes.append(with_name(spec.name, error))
                 continue
             if (reason := spec.warn(used[spec.name], stream.features)) is not None:
                 notes.append(reason)
@@ -270,7 +270,7 @@ def _scores_or_nan(specs: Sequence[MeasureSpec], view: View, rows: int) -> list[
         try:
             with _warnings_to([], spec.name):
                 result += _scores(spec, view, rows)
-        except IsotropyError:
+        except (InputError, UndefinedError):
             result += [math.nan] * len(spec.numbers)
     return result
 
@@ -283,11 +283,16 @@ def _warnings_to(notes: list[str], name: str) -> Iterator[None]:
         yield
     for warning in caught:
         if issubclass(warning.category, IsotropyWarning):
-            notes.append(f"{name}: {warning.message}")
+            notes.append(with_name(name, warning.message))
         else:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+
+
+def with_name(name: str, message: Warning | Exception | str) -> str:
+    """What a measure says, which begins with its name unless that is in it."""
+    return str(message) if name in str(message) else f"{name}: {message}"
 
 
 def _upcast(rows: Tensor) -> Tensor:
