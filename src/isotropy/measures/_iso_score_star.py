@@ -71,8 +71,6 @@ def _shrinkage_matrix(shrinkage: ArrayLike | str, cloud: Tensor) -> Tensor:
 
 
 def _from_moments(moments: Moments, *, zeta: float) -> tuple[float]:
-    if not 0 <= zeta <= 1:
-        raise SettingError(f"got iso_score_star.zeta={zeta!r}, expected a number from 0 to 1")
     sigma = (1 - zeta) * moments.covariance
     sigma.diagonal().add_(zeta)
     sigma = sigma / sigma.diagonal().max()

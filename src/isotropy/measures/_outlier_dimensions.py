@@ -74,10 +74,6 @@ def _stands_out(values: Tensor, threshold: float) -> Tensor:
 
 
 def _from_moments(moments: Moments, *, threshold: float) -> list[float]:
-    if not threshold > 0:
-        raise SettingError(
-            f"got outlier_dimensions.threshold={threshold!r}, expected a positive number"
-        )
     variance = moments.central.scatter.diagonal() / (moments.n - 1)
     return [float(number) for number in _outliers(variance, moments.mean, threshold)]
 

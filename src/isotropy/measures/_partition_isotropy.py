@@ -35,7 +35,8 @@ def partition_isotropy(
         w: n×d, the rows of a vocabulary matrix, a classifier's head, or any cloud.
         compat: `"paper-c"` gives what the printed tables of Ding et al. follow from: the *rows*
             of the matrix of eigenvectors for v, without −v, and a standard deviation without its
-            1/|V|. Where n < d it depends on the basis that the solver picks in the null space.
+            1/|V|. It depends on the signs of the eigenvectors, and for n < d on the basis of the
+            null space, both of which are the solver's choice.
 
     Returns:
         I1 (1 is isotropic) and I2 (0 is isotropic): tensors for a tensor, floats for an array.
