@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from isotropy.inputs import full_precision
+
 # On a CPU, a block of this many values stays in the cache between the passes over it.
 _BLOCK_VALUES = 1 << 20
 
@@ -55,9 +57,10 @@ def invariants(
     """
     if shrinkage is not None:
         shrinkage = shrinkage.detach().to(device=x.device, dtype=x.dtype)
-    trace, norm, fourth = _Invariants.apply(  # type: ignore[no-untyped-call] # torch has no types here
-        x, shrinkage, zeta, bounds
-    )
+    with full_precision(x):
+        trace, norm, fourth = _Invariants.apply(  # type: ignore[no-untyped-call] # torch has no types here
+            x, shrinkage, zeta, bounds
+        )
     return Invariants(trace, norm, fourth)
 
 
@@ -187,30 +190,31 @@ class _Invariants(torch.autograd.Function):
         centre = Centring(middle, inverse, mean)
         keep = 1.0 if shrinkage is None else 1 - ctx.zeta
         unit = inverse / (n - 1)
-        # Y·matrix, or matrix·Y for the n×n matrix, is the gradient of trace and norm.
-        matrix = torch.zeros_like(product)
-        if by_norm is not None:
-            matrix += (4 * keep**2 * unit * by_norm) * product
-            if shrinkage is not None and mixed is None:
-                matrix += (4 * keep * ctx.zeta * unit * by_norm) * shrinkage
-        if by_trace is not None:
-            matrix.diagonal().add_(2 * keep * unit * by_trace)
+        with full_precision(x):
+            # Y·matrix, or matrix·Y for the n×n matrix, is the gradient of trace and norm.
+            matrix = torch.zeros_like(product)
+            if by_norm is not None:
+                matrix += (4 * keep**2 * unit * by_norm) * product
+                if shrinkage is not None and mixed is None:
+                    matrix += (4 * keep * ctx.zeta * unit * by_norm) * shrinkage
+            if by_trace is not None:
+                matrix.diagonal().add_(2 * keep * unit * by_trace)
 
-        grad = torch.empty_like(x)
-        if n < d:
-            y = centre(x)
-            torch.mm(matrix, y, out=grad)
-            if mixed is not None and by_norm is not None:
-                grad += (4 * keep * ctx.zeta * unit * by_norm) * mixed
-        else:
-            for block, out in zip(blocks(x), blocks(grad), strict=True):
-                torch.mm(centre(block), matrix, out=out)
-        if by_fourth is not None:
-            # ‖y‖²y has a mean, and centring takes it out of the gradient.
-            for block, out in zip(blocks(x), blocks(grad), strict=True):
-                y = centre(block)
-                y *= torch.linalg.vecdot(y, y)[:, None]
-                out += (4 * unit * by_fourth) * (y - cubic / n)
+            grad = torch.empty_like(x)
+            if n < d:
+                y = centre(x)
+                torch.mm(matrix, y, out=grad)
+                if mixed is not None and by_norm is not None:
+                    grad += (4 * keep * ctx.zeta * unit * by_norm) * mixed
+            else:
+                for block, out in zip(blocks(x), blocks(grad), strict=True):
+                    torch.mm(centre(block), matrix, out=out)
+            if by_fourth is not None:
+                # ‖y‖²y has a mean, and centring takes it out of the gradient.
+                for block, out in zip(blocks(x), blocks(grad), strict=True):
+                    y = centre(block)
+                    y *= torch.linalg.vecdot(y, y)[:, None]
+                    out += (4 * unit * by_fourth) * (y - cubic / n)
         return grad, None, None, None
 
 

@@ -5,6 +5,7 @@ the library is a bug.
 """
 
 from collections.abc import Iterable
+from typing import Self
 
 
 class IsotropyError(ValueError):
@@ -39,6 +40,11 @@ class MissingExtraError(IsotropyError, ImportError):
             f"got no installed package {package!r}, which this needs; "
             f"install it with: pip install 'isotropy[{extra}]'"
         )
+        self._arguments = package, extra
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        """How to pickle it: a worker process hands its errors to its parent that way."""
+        return type(self), self._arguments
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> SettingError:

@@ -5,6 +5,7 @@ here, so that no product is ever taken in half precision.
 """
 
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -229,6 +230,11 @@ def equal_rows_error(rows: int, *, name: str = "x") -> UndefinedError:
         f"got {name} with {rows} equal rows, expected rows that differ: "
         "the score of a single point is undefined"
     )
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Within it, products on the device of `x` are taken in its dtype, under autocast too."""
+    return torch.autocast(x.device.type, enabled=False)
 
 
 def like(x: ArrayLike, value: Tensor) -> Any:

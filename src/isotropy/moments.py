@@ -16,7 +16,7 @@ from torch import Tensor
 from isotropy.covariance import Centring, Invariants, blocks, outer_products, power_of_two
 from isotropy.directions import zero_rows_error
 from isotropy.errors import InputError
-from isotropy.inputs import COMPUTE_DTYPE, finite_range
+from isotropy.inputs import COMPUTE_DTYPE, finite_range, full_precision
 
 # Fourth powers of numbers between these, and sums of many of them, are safe in float64.
 _SAFE = (1e-70, 1e70)
@@ -26,7 +26,7 @@ _NEAR = 1e-2
 _SAFE_SQUARES = (1e-30, 1e30)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Moments:
     """The moments of n rows with d features; everything in float64.
 
@@ -86,12 +86,13 @@ class Moments:
                 f"got values up to {largest:.1g}, expected a largest value between "
                 f"{_SAFE[0]:.0e} and {_SAFE[1]:.0e}; rescale the embeddings"
             )
-        centre = Centring.of(rows, bounds=(low, high))
-        product, cubic, quartic = outer_products(rows, centre)
+        with full_precision(rows):
+            centre = Centring.of(rows, bounds=(low, high))
+            product, cubic, quartic = outer_products(rows, centre)
+            directions, zeros = _directions(rows)
         scale = centre.inverse.double().reciprocal()
-        directions, zeros = _directions(rows)
         if numbers is not None:
-            zeros = numbers[zeros]
+            zeros = numbers[zeros.cpu()]
         return cls(
             n=len(rows),
             shift=centre.middle.double() + centre.mean.double() * scale,
@@ -108,7 +109,10 @@ class Moments:
         """The same moments with their sums taken about another point."""
         if point is self.shift or torch.equal(point, self.shift):
             return self
-        step = self.shift - point
+        return self._about(point, self.shift - point)
+
+    def _about(self, point: Tensor, step: Tensor) -> Self:
+        """The same moments of y + step, which is x − point up to the rounding of `point`."""
         cubic, quartic = self._higher(step)
         half = self.total + self.n / 2 * step
         return replace(
@@ -173,7 +177,8 @@ class Moments:
     @cached_property
     def central(self) -> Self:
         """The same moments about the mean."""
-        return self.about(self.mean)
+        # By the step itself: far from the origin, rows may differ by less than the mean's rounding.
+        return self._about(self.mean, -self.total / self.n) if self.total.any() else self
 
     @cached_property
     def covariance(self) -> Tensor:
@@ -184,8 +189,11 @@ class Moments:
     def invariants(self) -> Invariants:
         """Trace and squared norm of C, and Σ‖x − μ‖⁴/(n − 1)."""
         apart = self.total @ self.total / self.n
-        if apart > _NEAR * self.scatter.trace():
-            return self.central.invariants
+        near = apart <= _NEAR * self.scatter.trace()
+        return (self if near else self.central)._invariants()
+
+    def _invariants(self) -> Invariants:
+        apart = self.total @ self.total / self.n
         along = self.total @ (self.scatter @ self.total) / self.n
         _, quartic = self._higher(-self.total / self.n)
         flat = self.scatter.flatten()

@@ -88,7 +88,7 @@ def random_groups(first: int, count: int, groups: int, seed: int) -> NDArray[np.
 
 def _random_keys(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
     """A random number for every row number, by the mixing steps of SplitMix64."""
-    # A seed of its own stream: without it, sample and groups would follow the same numbers.
+    # Seeds that differ by one must not give the same numbers some rows later.
     (offset,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     with np.errstate(over="ignore"):
         z = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + offset
