@@ -99,7 +99,7 @@ def test_a_column_of_the_files_goes_before_the_folder(
 def test_format_makes_shards_of_all_files(tmp_path: Path, read: Callable[..., Any]) -> None:
     save(tmp_path / "part.npy")
     (tmp_path / "part.npy").rename(tmp_path / "part-00000")
-    with pytest.raises(SourceError, match="with the file 'part-00000', .* or pass format"):
+    with pytest.raises(SourceError, match=r"with the file 'part-00000', .* or pass format"):
         open_source(tmp_path)
     assert read(open_source(tmp_path, format="npy")).rows.tolist() == X.tolist()
 

@@ -44,6 +44,16 @@ def states_alone(folder: Path, texts: list[str]) -> list[torch.Tensor]:
     return found
 
 
+def assert_same_states(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Equal but for float32's rounding, which depends on the batch's shape and the threads.
+
+    An error of the largest state, of some of its eps, goes through all that the layers compute. One
+    token of padding that was not masked would change these models' states by a tenth and more.
+    """
+    rounding = torch.finfo(torch.float32).eps * expected.abs().max().item()
+    torch.testing.assert_close(found, expected, rtol=0, atol=64 * rounding)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_site_is_what_a_text_alone_gives(
     model_folder: ModelFolder, read: Read, kind: str
@@ -62,7 +72,7 @@ def test_every_site_is_what_a_text_alone_gives(
             source = ModelText(folder, texts, site=f"{pool}@{named}", batch_size=4, device="cpu")
             expected = [take(states[layer]) for states in alone for layer in layers]
             rows, columns, _ = read(source, 7, source.columns)
-            torch.testing.assert_close(rows, torch.cat(expected), rtol=0, atol=2e-5)
+            assert_same_states(rows, torch.cat(expected))
 
             sizes = [len(part) for part in expected]
             pairs = [(row, layer) for row in range(len(texts)) for layer in layers]
@@ -99,7 +109,7 @@ def test_a_text_does_not_depend_on_its_batch(
     monkeypatch.setattr("isotropy.sources._text_encoder._GROUP_TEXTS", 7)
     source = ModelText(folder, texts, site="tokens@all", batch_size=batch_size, device="cpu")
     found = read(source, 11, ("row", "token"))
-    torch.testing.assert_close(found.rows, expected.rows, rtol=0, atol=2e-5)
+    assert_same_states(found.rows, expected.rows)
     assert (np.diff(found.columns["row"]) >= 0).all()
 
 
@@ -279,8 +289,8 @@ def test_other_errors(model_folder: ModelFolder, tmp_path: Path) -> None:
     folder = model_folder("bert")
     with pytest.raises(SettingError, match="standard input as the text of a source"):
         ModelText(folder, "-")
-    with pytest.raises(SourceError, match="got column 'lable', .* did you mean 'label'"):
-        ModelText(folder, ["a"], device="cpu").chunks(9, ("lable",))
+    with pytest.raises(SourceError, match=r"got column 'layer', .*mean@last has; .* 'row'"):
+        ModelText(folder, ["a"], device="cpu").chunks(9, ("layer",))
     path = tmp_path / "text.parquet"
     path.write_text("")
     with pytest.raises(SettingError, match="as the text and as the output"):
@@ -328,7 +338,7 @@ def test_minilm_equals_a_plain_forward_pass(minilm: Path, tmp_path: Path, read: 
         summary = embed("minilm", texts, tmp_path / "out.safetensors", site="mean@all")
     assert (summary.model, summary.layers) == ("minilm", (1, 2, 3, 4, 5, 6))
     rows = read(open_source(summary.out)).rows
-    torch.testing.assert_close(rows.view(4, 6, 384), expected, rtol=0, atol=1e-5)
+    assert_same_states(rows.view(4, 6, 384), expected)
 
 
 @pytest.mark.weights

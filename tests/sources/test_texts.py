@@ -159,7 +159,7 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isotropy.sources._texts._LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("isotropy.sources._lines.LONGEST_LINE", 1 << 20)
     path = tmp_path / "f.txt"
     path.write_bytes(b"short\n" + b"a" * (1 << 20))
     with pytest.raises(IsotropyError, match="more than 1 MiB in line 2"):

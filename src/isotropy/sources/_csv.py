@@ -8,7 +8,6 @@ can be asked for as columns.
 """
 
 import csv
-import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from isotropy.errors import SourceError
 from isotropy.inputs import check_shape
 from isotropy.sources._choose import Kind, choose_columns
+from isotropy.sources._lines import LONGEST_LINE, lines_of
 from isotropy.sources._messages import count, one_line, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
@@ -104,10 +104,10 @@ class CsvTable(Table):
         """Every row that is not blank, the header too."""
         line = 0
         with reading(self.name), self._path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=self._delimiter, strict=True)
+            reader = csv.reader(lines_of(file, self.name), delimiter=self._delimiter, strict=True)
             while True:
                 try:
-                    with _cells_of_any_size():
+                    with _long_cells():
                         cells = next(reader, None)
                 except UnicodeDecodeError as error:
                     raise SourceError(
@@ -128,7 +128,7 @@ class CsvTable(Table):
     def _guess(self) -> str:
         """The delimiter: a comma unless the first line has only semicolons or tabs."""
         with reading(self.name), self._path.open(encoding="utf-8-sig", errors="replace") as file:
-            first = file.readline()
+            first = file.readline(LONGEST_LINE)
         return next((mark for mark in _DELIMITERS if mark in first), ",")
 
     def _vector(self, row: Row) -> NDArray[np.float64]:
@@ -193,9 +193,9 @@ def open_tsv(path: Path, name: str, key: str | None) -> CsvTable:
 
 
 @contextmanager
-def _cells_of_any_size() -> Iterator[None]:
+def _long_cells() -> Iterator[None]:
     """Python's csv module has one limit for the whole program; a list can be longer than it."""
-    before = csv.field_size_limit(sys.maxsize)
+    before = csv.field_size_limit(LONGEST_LINE)
     try:
         yield
     finally:

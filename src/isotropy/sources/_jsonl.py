@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from isotropy.errors import SourceError
 from isotropy.inputs import check_shape
 from isotropy.sources._choose import Kind, choose_columns, no_key
+from isotropy.sources._lines import lines_of
 from isotropy.sources._messages import one_line, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
@@ -73,7 +74,7 @@ class JsonlTable(Table):
     def _records(self) -> Iterator[tuple[int, Any]]:
         """Every line that is not blank, parsed, with its number counted from 1."""
         with reading(self.name), self._path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for number, line in enumerate(lines_of(file, self.name), start=1):
                 text = self._decoded(line, number)
                 if text.strip():
                     yield number, self._parsed(text, number)

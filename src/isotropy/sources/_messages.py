@@ -56,8 +56,16 @@ def shown(path: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Another library's message as the end of ours: one line, not too long."""
-    text = _ADDRESS.sub("", " ".join(str(error).split())).rstrip(".") or type(error).__name__
+    r"""Another library's message as the end of ours: one line, not too long, safe to print.
+
+    Some libraries quote a file's bytes as they are, and a terminal obeys control characters.
+
+    Example:
+        >>> one_line(ValueError("bad \x1b[2J\nfile."))
+        'bad \\x1b[2J file'
+    """
+    words = _ADDRESS.sub("", " ".join(str(error).split())).rstrip(".") or type(error).__name__
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 

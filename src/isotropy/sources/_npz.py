@@ -21,7 +21,7 @@ from isotropy.inputs import NUMPY_DTYPES, check_shape, float_dtype
 from isotropy.sources._choose import Entry, choose_array
 from isotropy.sources._messages import corrupt, quoted, reading
 from isotropy.sources._npy import Header, open_npy, read_header
-from isotropy.sources._raw import as_bytes, ends_early
+from isotropy.sources._raw import as_bytes, ends_early, n_bytes
 from isotropy.sources._sniff import BROKEN_ZIP
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
@@ -117,14 +117,25 @@ def open_npz(path: Path, name: str, key: str | None) -> NpzTable:
                     "unpack it and save it again"
                 )
             if member.endswith(_SUFFIX):
+                array = member.removesuffix(_SUFFIX)
+                where = f"{name} (array {quoted(array)})"
                 with archive.open(member) as stream:
-                    array = member.removesuffix(_SUFFIX)
-                    headers[array] = read_header(stream, f"{name} (array {quoted(array)})")
+                    headers[array] = read_header(stream, where)
+                    _check_size(archive.getinfo(member), headers[array], stream.tell(), where)
     entries = {
         array: Entry(header.shape, header.dtype.newbyteorder("=") in NUMPY_DTYPES)
         for array, header in headers.items()
     }
     return NpzTable(path, name, choose_array(entries, key, name), headers)
+
+
+def _check_size(member: zipfile.ZipInfo, header: Header, start: int, where: str) -> None:
+    """A header that asks for more than there is must not reserve memory for it."""
+    if header.dtype.hasobject:  # a pickle, of any size; it is refused if it is chosen
+        return
+    end = start + n_bytes(header.shape, header.dtype.itemsize)
+    if member.file_size < end:
+        raise ends_early(where, f"{member.file_size} of {end} bytes")
 
 
 @contextmanager

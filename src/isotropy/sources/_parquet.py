@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,23 +127,26 @@ class ParquetTable(Table):
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        """The open file; whatever Arrow finds wrong with it becomes a SourceError."""
-        import pyarrow as pa  # here: it takes a while to load
-        import pyarrow.parquet as pq
+        # Opened by Python, whose errors say whether the file or its content is at fault.
+        with reading(self.name):
+            stream = self._path.open("rb")
+        with stream, parquet_file(stream, self.name) as file:
+            yield file
 
-        try:
-            # Opened by Python first, whose errors say whether the file or its content is at fault.
-            with reading(self.name):
-                stream = self._path.open("rb")
-            with (
-                stream,
-                pq.ParquetFile(
-                    stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
-                ) as file,
-            ):
-                yield file
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise corrupt(self.name, "Parquet", error) from error
+
+@contextmanager
+def parquet_file(stream: IO[bytes], name: str) -> Iterator[Any]:
+    """An open Parquet file; whatever Arrow finds wrong with it becomes a SourceError."""
+    import pyarrow as pa  # here: it takes a while to load
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(
+            stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+        ) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise corrupt(name, "Parquet", error) from error
 
 
 def open_parquet(path: Path, name: str, key: str | None) -> ParquetTable:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from isotropy.errors import InputError, SourceError
-from isotropy.sources._messages import corrupt, one_line, reading, unknown
+from isotropy.sources._lines import LONGEST_LINE, lines_of
+from isotropy.sources._messages import count, one_line, quoted, reading, shown, unknown
+from isotropy.sources._parquet import parquet_file
 
 TextSource: TypeAlias = str | os.PathLike[str] | Sequence[str]
 """A text file's path, `-` for standard input, or the texts themselves."""
 
 _STDIN = "-"
-_LONGEST_LINE = 1 << 26
 _BLOCK = 1 << 20
 
 # A row's number, counted from 0, and its text, which may be blank.
@@ -46,24 +47,28 @@ class Texts:
             self._open(os.fspath(source))
         else:
             self._given = _checked(source)
-            self.name = f"a list of {len(source)} texts"
+            self.name = f"a list of {count(len(source), 'text')}"
 
     def _open(self, source: str) -> None:
         if source == _STDIN:
             self.name = "standard input"
             return
         self.path = Path(source)
-        self.name = self.path.name
+        self.name = shown(self.path.name)
         if self.path.suffix.lower() not in _READERS:
             raise SourceError(
                 f"got text file {self.name}, expected a name that ends in "
                 f"{', '.join(ending for ending in _READERS if ending)}; rename it"
             )
         if "\0" in source:
-            raise SourceError(f"got text file {source!r}, expected a name without a zero byte")
+            raise SourceError(
+                f"got text file {quoted(source)}, expected a name without a zero byte"
+            )
         with reading(self.name):
             if self.path.is_dir():
-                raise SourceError(f"got text file {source!r}, which is a folder, expected one file")
+                raise SourceError(
+                    f"got text file {quoted(source)}, which is a folder, expected one file"
+                )
             with self.path.open("rb"):
                 pass
 
@@ -80,11 +85,8 @@ class Texts:
         # Whether a pipe has an end cannot be known, and counting would use it up.
         if self.path is None or not self.path.is_file() or ending in (".csv", ".tsv"):
             return None
-        with reading(self.name):
-            if ending == ".parquet":
-                return _parquet_rows(self.path, self.name)
-            with self.path.open("rb") as file:
-                return _count_lines(file)
+        with reading(self.name), self.path.open("rb") as file:
+            return _parquet_rows(file, self.name) if ending == ".parquet" else _count_lines(file)
 
     def __iter__(self) -> Iterator[Row]:
         if self._given is not None:
@@ -116,13 +118,7 @@ def _count_lines(file: BinaryIO) -> int:
 
 def _lines(file: BinaryIO, name: str) -> Iterator[Row]:
     """Lines without their ends. Only a newline ends one: a text may hold Unicode's separators."""
-    number = 0
-    while line := file.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
-            raise SourceError(
-                f"got {name} with more than {_LONGEST_LINE >> 20} MiB in line {number + 1}, "
-                "expected one text a line"
-            )
+    for number, line in enumerate(lines_of(file, name)):
         try:
             text = line.decode("utf-8-sig" if number == 0 else "utf-8")
         except UnicodeDecodeError:
@@ -135,7 +131,6 @@ def _lines(file: BinaryIO, name: str) -> Iterator[Row]:
                 f"got {name} with a zero byte in line {number + 1}, expected a text file in UTF-8"
             )
         yield number, text.rstrip("\r\n")
-        number += 1
 
 
 def _plain(file: BinaryIO, name: str, column: str) -> Iterator[Row]:
@@ -191,7 +186,7 @@ def _csv(file: BinaryIO, name: str, column: str, delimiter: str = ",") -> Iterat
 @contextmanager
 def _long_fields() -> Iterator[None]:
     # The csv module's own limit is 128 KiB, which a long document exceeds.
-    limit = csv.field_size_limit(_LONGEST_LINE)
+    limit = csv.field_size_limit(LONGEST_LINE)
     try:
         yield
     finally:
@@ -204,35 +199,27 @@ def _tsv(file: BinaryIO, name: str, column: str) -> Iterator[Row]:
 
 def _parquet(file: BinaryIO, name: str, column: str) -> Iterator[Row]:
     import pyarrow as pa
-    from pyarrow import parquet
 
-    try:
-        table = parquet.ParquetFile(file)
+    with parquet_file(file, name) as table:
         if column not in table.schema_arrow.names:
             raise unknown("column", column, table.schema_arrow.names, name)
         kind = table.schema_arrow.field(column).type
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (pa.types.is_string(plain) or pa.types.is_large_string(plain)):
             raise SourceError(
-                f"got column {column!r} of {name} with type {kind}, expected a column of strings"
+                f"got column {quoted(column)} of {name} with type {kind}, "
+                "expected a column of strings"
             )
         number = 0
         for batch in table.iter_batches(batch_size=1024, columns=[column]):
             for text in batch.column(0).to_pylist():
                 yield number, _text(text, number, name, column)
                 number += 1
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise corrupt(name, "Parquet", error) from error
 
 
-def _parquet_rows(path: Path, name: str) -> int:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        return int(parquet.ParquetFile(path).metadata.num_rows)
-    except pa.ArrowException as error:
-        raise corrupt(name, "Parquet", error) from error
+def _parquet_rows(file: BinaryIO, name: str) -> int:
+    with parquet_file(file, name) as table:
+        return int(table.metadata.num_rows)
 
 
 def _text(value: Any, number: int, name: str, column: str) -> str:
@@ -240,7 +227,8 @@ def _text(value: Any, number: int, name: str, column: str) -> str:
         return value
     given = "no text" if value is None else f"a {type(value).__name__}"
     raise SourceError(
-        f"got {name} with {given} in column {column!r} of row {number} (from 0), expected a string"
+        f"got {name} with {given} in column {quoted(column)} of row {number} (from 0), "
+        "expected a string"
     )
 
 
