@@ -106,7 +106,9 @@ def _measure(
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write JSON; - prints it, and no table.")
     ] = None,
-    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML table.")] = None,
+    html: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write HTML; - prints it, and no table.")
+    ] = None,
     key: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Which array or column, where there are several."),
@@ -136,7 +138,12 @@ def _measure(
 
     names = None if measures is None else _split(measures)
     options = _options(set_ or [])
-    with reserved(None if json == "-" else json) as write_json, reserved(html) as write_html:
+    if json == html == "-":
+        raise typer.BadParameter("only one of --json and --html can be -", param_hint="--html")
+    with (
+        reserved(None if json == "-" else json) as write_json,
+        reserved(None if html == "-" else html) as write_html,
+    ):
         with progress_bars(show=not no_progress) as progress:
             from isotropy.measurement import measure
 
@@ -154,11 +161,15 @@ def _measure(
                 progress=progress,
             )
         # First of all the numbers: they are there even if a file then cannot be written.
-        text = _json(result.to_dict())
-        typer.echo(text if json == "-" else tables.measurement(result))
-        write_json(text + "\n")
-        if html is not None:
-            write_html(result.to_html())
+        as_json, as_html = _json(result.to_dict()), result.to_html()
+        if json == "-":
+            typer.echo(as_json)
+        elif html == "-":
+            typer.echo(as_html, nl=False)
+        else:
+            typer.echo(tables.measurement(result))
+        write_json(as_json + "\n")
+        write_html(as_html)
 
 
 @app.command(

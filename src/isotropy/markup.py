@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
-    ".isotropy{overflow-x:auto}table{border-collapse:collapse}"
-    "caption{text-align:left;padding:.3rem 0}th,td{padding:.2rem .8rem;text-align:right}"
-    "th:first-child{text-align:left}thead th{border-bottom:1px solid}"
+    "h1{font-size:1.5rem;overflow-wrap:anywhere}table{border-collapse:collapse}"
+    "caption{text-align:left;padding:.3rem 0}"
+    "th,td{padding:.2rem .8rem .2rem 0;text-align:right;white-space:nowrap}"
+    # Names of measures stay in view where a table is wider than the screen.
+    "th:first-child{text-align:left;position:sticky;left:0;background:Canvas}"
+    "thead th{border-bottom:1px solid}tbody th{font-weight:normal}"
+    "@media(max-width:40rem){table{font-size:.8rem}th,td{padding-right:.5rem}"
+    "tbody th{white-space:normal}}"
 )
 
 
@@ -36,14 +41,13 @@ def fragment(report: "Measurement") -> str:
     parts = [_scores(report, caption)]
     if report.groups:
         parts.append(_groups(report))
-    warnings = [escape(warning) for warning in report.warnings]
-    warnings += [
-        escape(f"{report.by} {name}: {warning}")
-        for name, group in report.groups.items()
-        for warning in group.warnings
-    ]
-    if warnings:
-        parts.append("<ul>" + "".join(f"<li>{warning}</li>" for warning in warnings) + "</ul>")
+    notes = [f"warning: {warning}" for warning in report.warnings]
+    for name, group in report.groups.items():
+        notes += [f"warning: {report.by} {name}: {warning}" for warning in group.warnings]
+    if any(score.sampled for part in (report, *report.groups.values()) for score in part.values()):
+        notes.insert(0, f"* computed on a random sample of the rows (seed {report.seed})")
+    if notes:
+        parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
     return f'<div class="isotropy">{"".join(parts)}</div>'
 
 
@@ -55,7 +59,7 @@ def _scores(report: "Measurement", caption: str) -> str:
             key,
             number(score.value),
             *([_interval(score)] if level else []),
-            f"{score.rows}{' (a random sample)' if score.sampled else ''}",
+            f"{score.rows}{_mark(score)}",
         ]
         for key, score in report.items()
     ]
@@ -71,6 +75,10 @@ def _groups(report: "Measurement") -> str:
     return _table(f"by {report.by}", ["measure", *report.groups], [sizes, *rows])
 
 
+def _mark(score: "Score") -> str:
+    return "*" if score.sampled else ""
+
+
 def _interval(score: "Score") -> str:
     if score.interval is None:
         return ""
@@ -80,7 +88,7 @@ def _interval(score: "Score") -> str:
 
 def _with_interval(score: "Score") -> str:
     interval = _interval(score)
-    return number(score.value) + (f" ({interval})" if interval else "")
+    return number(score.value) + _mark(score) + (f" ({interval})" if interval else "")
 
 
 def _table(caption: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -88,8 +96,9 @@ def _table(caption: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> 
     lines = []
     for first, *cells in rows:
         data = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        lines.append(f'<tr><th scope="row">{escape(first)}</th>{data}</tr>')
+        name = escape(first).replace("_", "_<wbr>")  # where it may break on a narrow screen
+        lines.append(f'<tr><th scope="row">{name}</th>{data}</tr>')
     return (
-        f"<table><caption>{escape(caption)}</caption><thead><tr>{titles}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>"
+        f'<div style="overflow-x:auto"><table><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )

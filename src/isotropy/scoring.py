@@ -306,8 +306,8 @@ def _named(
     numbers = [number for spec in specs for number in spec.numbers]
     return {
         number.key: (
-            min(max(low, number.low), number.high),
-            max(min(high, number.high), number.low),
+            float(min(max(low, number.low), number.high)),
+            float(max(min(high, number.high), number.low)),
         )
         for number, (low, high) in zip(numbers, intervals, strict=True)
         if math.isfinite(low + high) and not (skip_extensive and number.extensive)

@@ -195,7 +195,9 @@ def _wrap(text: str) -> str:
 
 
 def _clip(name: str, length: int = 24) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
+    """A long name without its middle: names of shards differ at their ends."""
+    half = length // 2
+    return name if len(name) <= length else f"{name[:half]}…{name[half + 1 - length :]}"
 
 
 def _printable(text: str) -> str:
