@@ -84,6 +84,12 @@ class CloudStream:
         return merge(self.parts).central
 
     @property
+    def nbytes(self) -> int:
+        """How much memory it takes, nearly."""
+        scatter = sum(moments.scatter.nbytes for moments in self._parts.values())
+        return scatter + (self.sample.nbytes if self.sample is not None else 0)
+
+    @property
     def features(self) -> int:
         """How many features the rows have, 0 before there are rows."""
         return 0 if self._bounds is None else len(self._bounds[0])

@@ -217,8 +217,9 @@ def finite_range(
         bad = int((~finite).sum())
         rows = (~finite).any(dim=1).nonzero()[:, 0].cpu()
         first = int((rows if numbers is None else numbers[rows]).min())
+        read = "" if numbers is None else f" up to row {int(numbers.max())}"  # there may be more
         raise InputError(
-            f"got {name} with {bad} NaN or infinite value{'s' * (bad > 1)}, the first in row "
+            f"got {name} with {bad} NaN or infinite value{'s' * (bad > 1)}{read}, the first in row "
             f"{first}, expected finite numbers; drop or repair these rows"
         )
     return low, high

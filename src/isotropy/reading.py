@@ -1,5 +1,6 @@
 """The passes over a source: one for moments and samples, a second where a measure needs it."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,7 @@ class Reader:
 
         whole = stream()
         parts: dict[str, CloudStream] = {}
+        held = 0
         for rows, numbers, labels in self._chunks("reading"):
             bounds = finite_range(rows, name=self.source.name, numbers=numbers)
             if labels is None:
@@ -68,8 +70,10 @@ class Reader:
             for label, chosen in _by_label(labels):
                 if label not in parts:
                     parts[label] = stream()
-                    self._require_room(len(parts), groups if moments else 0, rows.shape[1])
+                before = parts[label].nbytes
                 parts[label].update(rows[chosen.to(rows.device)], numbers[chosen])
+                held += parts[label].nbytes - before
+                self._require_room(len(parts), held)
         parts = {label: parts[label] for label in sorted(parts, key=_natural)}
         for part in parts.values():
             whole.merge(part)
@@ -108,6 +112,8 @@ class Reader:
         self.progress(stage, 0, source.n_rows)
         columns = () if self.by is None else (self.by,)
         for chunk in source.chunks(self._rows_at_a_time(), columns):
+            if not len(chunk.rows):
+                continue
             features = chunk.rows.shape[1]
             if features < 2:
                 raise InputError(
@@ -130,19 +136,18 @@ class Reader:
             return _CHUNK_ROWS
         return max(1, _CHUNK_VALUES // self.source.features)
 
-    def _require_room(self, parts: int, groups: int, features: int) -> None:
+    def _require_room(self, parts: int, held: int) -> None:
         """Refuse a column of ids before memory runs out."""
-        needed = parts * groups * features**2 * 8
         if parts > _MOST_GROUPS:
             raise SettingError(
                 f"got by={self.by!r}, a column with more than {_MOST_GROUPS} different values, "
                 "expected one of groups, such as a label or a layer"
             )
-        if needed > _MOST_BYTES:
+        if held > _MOST_BYTES:
             raise SettingError(
                 f"got by={self.by!r}, a column with {parts} different values or more, whose "
-                f"moments take over {_MOST_BYTES >> 30} GiB, expected fewer groups; leave out the "
-                "interval, or group more coarsely"
+                f"moments and samples take over {_MOST_BYTES >> 30} GiB, expected fewer groups; "
+                "leave out the interval, lower the sample, or group more coarsely"
             )
 
 
@@ -158,8 +163,9 @@ def _by_label(labels: NDArray[Any]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _natural(label: str) -> tuple[int, float, str]:
-    """Numbers by their value and before all words."""
+    """Numbers by their value and before all words, of which "nan" is one."""
     try:
-        return 0, float(label), label
+        number = float(label)
     except ValueError:
-        return 1, 0.0, label
+        number = math.nan
+    return (1, 0.0, label) if math.isnan(number) else (0, number, label)

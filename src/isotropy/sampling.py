@@ -43,6 +43,11 @@ class RowSample:
         """Whether the sample is all rows."""
         return self.seen <= self.size
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory the rows take."""
+        return sum(rows.nbytes for _, _, rows in self._parts)
+
     def rows(self) -> Tensor:
         """The sample, in the order of the row numbers."""
         self._cut()
