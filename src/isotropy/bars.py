@@ -155,10 +155,11 @@ def entropy(lengths: Tensor) -> Tensor:
         >>> entropy(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
         tensor([0.6931, 0.0000])
     """
+    lengths = torch.where(lengths > 0, lengths, 0)
     total = lengths.sum(dim=-1, keepdim=True)
     shares = lengths / torch.where(total > 0, total, 1)
     safe = torch.where(shares > 0, shares, 1)  # log's gradient at 0 would be infinite
-    return -(safe * safe.log()).sum(dim=-1)
+    return 0 - (safe * safe.log()).sum(dim=-1)  # of one bar 0, and not −0
 
 
 def _distances(cloud: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -174,18 +175,21 @@ def _distances(cloud: Tensor, left: Tensor, right: Tensor) -> Tensor:
 def _counts(bars: Tensor) -> NDArray[np.int64]:
     """How many bars are prominent in each set, of bars in descending order."""
     table = bars.detach().cpu().double().numpy()
-    counts = [count_prominent(row[row > 0]) for row in table.reshape(-1, table.shape[-1])]
+    counts = [count_prominent(row[row > 0]) for row in np.atleast_2d(table)]
     return np.array(counts, dtype=np.int64).reshape(table.shape[:-1])
 
 
 def _as_labels(labels: Tensor | NDArray[Any], cloud: Tensor) -> Tensor:
-    names = torch.as_tensor(labels, device=cloud.device)
-    if names.is_floating_point() or names.is_complex() or names.shape != cloud.shape[:1]:
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "biu":
+        labels = torch.from_numpy(labels.astype(np.int64))  # torch knows not every kind of array
+    whole = isinstance(labels, Tensor) and not (labels.is_floating_point() or labels.is_complex())
+    if not (isinstance(labels, Tensor) and whole and labels.shape == cloud.shape[:1]):
+        given = str(getattr(labels, "dtype", type(labels).__name__)).removeprefix("torch.")
         raise InputError(
-            f"got labels with shape {tuple(names.shape)} and dtype "
-            f"{str(names.dtype).removeprefix('torch.')}, expected {len(cloud)} integers, one a row"
+            f"got labels of {given} with shape {tuple(getattr(labels, 'shape', ()))}, expected a "
+            f"tensor or an array of {len(cloud)} integers, one a row"
         )
-    return names.long()
+    return labels.to(cloud.device, torch.int64)
 
 
 def _as_lengths(lengths: ArrayLike, *, dimensions: tuple[int, ...]) -> Tensor:
