@@ -13,6 +13,7 @@ VARIANCES = 1 / np.arange(1, FEATURES + 1) ** 0.5
 MEAN = 0.4 * np.cos(np.arange(FEATURES))
 SMALL = ("iso_score_unbiased", "mean_cosine", "mean_norm_ratio")
 LARGE = ("iso_score", "anisotropy")
+CASES = ((64, SMALL), (2000, SMALL), (20_000, LARGE))
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -47,23 +48,30 @@ def truths(draw: Draw, samples: int = 4_000_000) -> dict[str, float]:
     }
 
 
+def coverage(
+    draw: Draw, truth: dict[str, float], n: int, names: tuple[str, ...], clouds: int = CLOUDS
+) -> dict[str, float]:
+    """In how many of 100 clouds of n rows each number's interval covers the truth."""
+    covered: dict[str, int] = {}
+    rng = np.random.default_rng(0)
+    for seed in range(clouds):
+        scores = measure(draw(rng, n), names, interval=0.95, seed=seed)
+        for key, score in scores.items():
+            low, high = score.interval
+            covered[key] = covered.get(key, 0) + (low <= truth[key] <= high)
+    return {key: 100 * count / clouds for key, count in covered.items()}
+
+
 def main() -> None:
     section = Section("intervals")
     clouds = int(sys.argv[1]) if sys.argv[1:] else CLOUDS
     for draw, name in ((gaussian, "Gaussian"), (student, f"Student-t{FREEDOM}")):
         truth = truths(draw)
-        for n, names in ((64, SMALL), (2000, SMALL), (20_000, LARGE)):
-            covered: dict[str, int] = {}
-            rng = np.random.default_rng(0)
-            for seed in range(clouds):
-                scores = measure(draw(rng, n), list(names), interval=0.95, seed=seed)
-                for key, score in scores.items():
-                    low, high = score.interval
-                    covered[key] = covered.get(key, 0) + (low <= truth[key] <= high)
-            for key, count in covered.items():
+        for n, names in CASES:
+            for key, percent in coverage(draw, truth, n, names, clouds).items():
                 section.add(
                     Row(f"{key} at n = {n}, d = {FEATURES}, {name}: covered in {clouds} clouds",
-                        100 * count / clouds, " %", low=90, high=99.5, against="the truth")
+                        percent, " %", low=90, high=99.5, against="the truth")
                 )  # fmt: skip
     section.save()
 
