@@ -132,9 +132,9 @@ def test_a_matrix_of_another_scale_than_the_cloud(scale):
 
 @pytest.mark.parametrize("zeta", [-0.1, 1.1, float("nan"), float("inf")])
 def test_zeta_out_of_range(zeta):
-    with pytest.raises(SettingError, match="zeta=.*expected a number from 0 to 1"):
+    with pytest.raises(SettingError, match=r"zeta=.*expected a number from 0 to 1"):
         iso_score_star(gaussian(10, 3), zeta=zeta)
-    with pytest.raises(SettingError, match="zeta=.*expected a number from 0 to 1"):
+    with pytest.raises(SettingError, match=r"zeta=.*expected a number from 0 to 1"):
         measure(gaussian(10, 3), ["iso_score_star"], options={"iso_score_star": {"zeta": zeta}})
 
 

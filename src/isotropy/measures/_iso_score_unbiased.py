@@ -59,9 +59,9 @@ def score_unbiased(n: int, features: int, trace: Tensor, norm: Tensor, fourth: T
     t, f, q = trace, norm, fourth
     of_square = (n - 1) * (n - 2) * f + t.square() - n * q
     square_of = 2 * f + (n**2 - 3 * n + 1) * t.square() - n * q
-    # An average of squares is zero only for simplex-like clouds of few rows; what is below the
-    # rounding of its terms is zero.
-    rounding = 32 * torch.finfo(f.dtype).eps * (t.square() + n * q)
+    # An average of squares is zero only for simplex-like clouds; what is below the rounding of
+    # its terms is zero. In a simplex that grows with n, as all n² inner products round alike.
+    rounding = 32 * n * torch.finfo(f.dtype).eps * (t.square() + n * q)
     ratio = torch.where(of_square > rounding, square_of / of_square, torch.inf)
     return ((ratio - 1) / (features - 1)).clamp(min=0)  # below 0 is rounding
 
