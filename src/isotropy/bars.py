@@ -193,7 +193,7 @@ def _as_labels(labels: Tensor | NDArray[Any], cloud: Tensor) -> Tensor:
 
 
 def _as_lengths(lengths: ArrayLike, *, dimensions: tuple[int, ...]) -> Tensor:
-    if isinstance(lengths, np.ndarray) and lengths.dtype in (np.float16, np.float32, np.float64):
+    if isinstance(lengths, np.ndarray) and lengths.dtype.kind == "f" and lengths.itemsize <= 8:
         # A copy in native order: torch knows neither byte order, negative strides nor read-only.
         lengths = torch.from_numpy(np.array(lengths, dtype=lengths.dtype.newbyteorder("=")))
     if not isinstance(lengths, Tensor) or lengths.dtype not in COMPUTE_DTYPE:

@@ -55,6 +55,16 @@ from isotropy.measures._partition_isotropy import (
     PartitionIsotropy as PartitionIsotropy,
     partition_isotropy as partition_isotropy,
 )
+from isotropy.measures._persistent_entropy import (
+    SPEC as PERSISTENT_ENTROPY,
+    PersistentEntropy as PersistentEntropy,
+    persistent_entropy as persistent_entropy,
+)
+from isotropy.measures._ph_dimension import (
+    SPEC as PH_DIMENSION,
+    PhDimension as PhDimension,
+    ph_dimension as ph_dimension,
+)
 from isotropy.measures._spec import (
     MeasureSpec as MeasureSpec,
     Number as Number,
