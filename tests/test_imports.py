@@ -19,10 +19,10 @@ MODULES = sorted(module.name for module in walk_packages([str(ROOT)], prefix="is
 HOUSE = (
     ("_version", "errors"),
     ("output", "tables", "markup"),
-    ("inputs", "directions", "sampling"),
-    ("covariance", "moments", "neighbours"),
+    ("inputs", "directions", "sampling", "ranks", "sites"),
+    ("covariance", "moments", "neighbours", "pooled"),
     ("_prim", "_boruvka", "_prominent", "_spanning_tree", "bars", "representations"),
-    ("measures",),
+    ("measures", "method"),
     ("penalties", "layers"),
     ("sources", "transforms"),
     ("cloud_stream", "intervals", "reading", "scoring"),

@@ -9,13 +9,27 @@ from typing import TYPE_CHECKING, Any
 from isotropy._version import __version__
 
 if TYPE_CHECKING:
-    from isotropy import bars, errors, measures
+    from isotropy import bars, errors, measures, penalties
     from isotropy.measurement import Measurement, measure
+    from isotropy.representations import Representations
 
-_MODULES = ("bars", "errors", "measures")
-_NAMES = {"Measurement": "measurement", "measure": "measurement"}
+_MODULES = ("bars", "errors", "measures", "penalties")
+_NAMES = {
+    "Measurement": "measurement",
+    "Representations": "representations",
+    "measure": "measurement",
+}
 
-__all__ = ["Measurement", "__version__", "bars", "errors", "measure", "measures"]
+__all__ = [
+    "Measurement",
+    "Representations",
+    "__version__",
+    "bars",
+    "errors",
+    "measure",
+    "measures",
+    "penalties",
+]
 
 
 def __getattr__(name: str) -> Any:

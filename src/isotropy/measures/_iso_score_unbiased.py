@@ -54,7 +54,9 @@ def iso_score_unbiased(x: ArrayLike) -> Any:
     return like(x, value.to(cloud.dtype))
 
 
-def score_unbiased(n: int, features: int, trace: Tensor, norm: Tensor, fourth: Tensor) -> Tensor:
+def score_unbiased(
+    n: int | Tensor, features: int, trace: Tensor, norm: Tensor, fourth: Tensor
+) -> Tensor:
     """The score from n, d, tr C, ‖C‖² and q; infinite where tr(Σ²) is estimated as zero."""
     t, f, q = trace, norm, fourth
     of_square = (n - 1) * (n - 2) * f + t.square() - n * q

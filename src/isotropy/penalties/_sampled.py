@@ -1,0 +1,89 @@
+"""A random subset of rows for every step, without a look at any value."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isotropy.errors import SettingError
+from isotropy.representations import Rows
+
+
+class TokenSample:
+    """Draws rows that count, without replacement: others in every step, the same in every run.
+
+    Every row that counts has a random key, and those with the smallest keys are drawn. If fewer
+    rows count than are to be drawn, the rest is masked.
+
+    Args:
+        size: how many rows.
+        seed: of the draws.
+
+    Example:
+        >>> rows = Rows((torch.arange(8.0).reshape(4, 2),), (None,))
+        >>> TokenSample(2, seed=0)(rows).blocks[0].shape
+        torch.Size([2, 2])
+    """
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        if size < 2:
+            raise SettingError(f"got tokens={size!r}, expected at least 2")
+        self.size = size
+        self.seed = seed
+        self.step = 0
+
+    def __call__(self, rows: Rows) -> Rows:
+        """Some of the rows, in one block; all of them if there are no more."""
+        sizes = [len(block) for block in rows.blocks]
+        n, device = sum(sizes), rows.blocks[0].device
+        if n <= self.size:
+            return rows
+        generator = torch.Generator(device)
+        generator.manual_seed((self.seed << 32) + self.step)
+        self.step += 1
+        keys = torch.rand(n, generator=generator, device=device)
+        if any(mask is not None for mask in rows.masks):
+            counts = torch.cat(
+                [
+                    torch.ones(size, dtype=torch.bool, device=device) if mask is None else mask
+                    for size, mask in zip(sizes, rows.masks, strict=True)
+                ]
+            )
+            keys = torch.where(counts, keys, torch.inf)
+        drawn, places = keys.topk(self.size, largest=False)
+        return Rows((_Take.apply(places, *rows.blocks),), (drawn.isfinite(),))  # type: ignore[no-untyped-call]
+
+
+class _Take(torch.autograd.Function):
+    """Rows of several blocks by their number in all of them, without copying the blocks together.
+
+    Which block holds a row depends on values, so every block is asked for every row: with as many
+    rows as layers that is far less than one copy.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, places: Tensor, *blocks: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.sizes = [len(block) for block in blocks]
+        result = blocks[0].new_zeros(len(places), blocks[0].shape[1])
+        start = 0
+        for block in blocks:
+            here = (places >= start) & (places < start + len(block))
+            rows = block[torch.where(here, places - start, 0)]
+            result = torch.where(here[:, None], rows, result)
+            start += len(block)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (places,) = ctx.saved_tensors
+        grads = []
+        start = 0
+        for size in ctx.sizes:
+            here = (places >= start) & (places < start + size)
+            # What is not here goes to a row too many.
+            index = torch.where(here, places - start, size)
+            into = grad.new_zeros(size + 1, grad.shape[1])
+            grads.append(into.index_copy(0, index, grad)[:size])
+            start += size
+        return None, *grads

@@ -1,0 +1,101 @@
+"""Singular values near a slowly falling curve, as a penalty."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from isotropy import ranks
+from isotropy.covariance import blocks
+from isotropy.penalties._penalty import Penalty, count, kept, number
+from isotropy.representations import Rows
+
+# Below this share of the largest, a singular value drowns in the rounding of its square.
+_SMALLEST = 1e-7
+
+
+class Spectrum(Penalty):
+    r"""λ Σ_k (σ_k − t_k)², with σ the singular values of the rows and t a falling curve.
+
+    They come from the smaller of the two Gram matrices, in float64, and the gradient
+    W·V·diag(2(σ − t)/σ)·Vᵀ needs no derivative of a vector: it is finite where singular values
+    repeat or vanish.
+
+    Args:
+        weight: λ.
+        c1: the curve's scale; without one, that of the first batch's energy, Σ t² = ‖W_0‖².
+        site: which rows.
+        settings: see `Penalty`.
+    """
+
+    c1: Tensor
+
+    def __init__(self, weight: float, c1: float | None, site: str, **settings: Any) -> None:
+        super().__init__(weight=weight, site=site, **settings)
+        scale = torch.nan if c1 is None else number("c1", c1, low=0, open=True)
+        self.register_buffer("c1", torch.tensor(scale, dtype=torch.float64))
+
+    @abstractmethod
+    def curve(self, k: Tensor) -> Tensor:
+        """The targets over c1 for k = 1, 2, …."""
+
+    def value(self, rows: Rows) -> Tensor:
+        """Σ_k (σ_k − t_k)² over k = 1…min(N, d)."""
+        x, mask, _ = rows.joined()
+        x = kept(x, mask)
+        w = x.detach()
+        world = 1 if rows.shared else ranks.world_size(self.group)
+        is_wide = len(x) < rows.d and world == 1
+        gram = _gram(w.T if is_wide else w)
+        if not is_wide:
+            gram = self.total(gram, rows)
+        # Not finite, the solver would fail: so does then the energy, and with it the value.
+        energy = gram.trace()
+        squares, vectors = torch.linalg.eigh(torch.where(energy.isfinite(), gram, 0))
+        sigma, vectors = squares.flip(0).clamp(min=0).sqrt(), vectors.flip(1)
+
+        k = torch.arange(1, len(sigma) + 1, dtype=sigma.dtype, device=sigma.device)
+        n = self.total(count(w, mask), rows)
+        targets = torch.where(k <= n, self.curve(k), 0)
+        c1 = self.c1.to(sigma.device)
+        self.c1 = torch.where(c1.isnan(), (energy / targets.square().sum()).sqrt(), c1)
+        off = torch.where(k <= n, sigma - self.c1 * targets, 0)
+        is_seen = sigma > _SMALLEST * sigma[0]
+        factors = torch.where(is_seen, 2 * off / torch.where(is_seen, sigma, 1), 0)
+        matrix = world * (vectors * factors) @ vectors.T
+        total = off.square().sum() + 0 * energy
+        value: Tensor = _WithGradient.apply(x, total, matrix, is_wide)  # type: ignore[no-untyped-call]
+        return value
+
+
+class _WithGradient(torch.autograd.Function):
+    """A value whose gradient with respect to x is x·matrix, or matrix·x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, value: Tensor, matrix: Tensor, is_left: bool) -> Tensor:
+        ctx.save_for_backward(x, matrix)
+        ctx.is_left = is_left
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        x, matrix = ctx.saved_tensors
+        matrix = grad * matrix
+        if ctx.is_left:
+            return (matrix @ x.double()).to(x.dtype), None, None, None
+        result = torch.empty_like(x)
+        for block, out in zip(blocks(x), blocks(result), strict=True):
+            out.copy_(block.double() @ matrix)
+        return result, None, None, None
+
+
+def _gram(x: Tensor) -> Tensor:
+    """XᵀX in float64."""
+    product = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64, device=x.device)
+    for block in blocks(x):
+        rows = block.double()
+        product.addmm_(rows.T, rows)
+    return product
