@@ -82,6 +82,12 @@ def test_covariance_in_and_cloud_in_agree():
         assert iso_score_from_covariance(torch.eye(4, dtype=dtype)).dtype == dtype
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-18, 1e18, 1e300])
+def test_covariances_of_any_scale(scale):
+    value = iso_score_from_covariance(np.diag([3.0, 1.0]) * scale)
+    assert value == pytest.approx(16 / 10 - 1, rel=1e-12)
+
+
 def test_a_covariance_carries_a_gradient():
     covariance = torch.from_numpy(np.cov(stretched(100, 4).T)).requires_grad_()
     assert torch.autograd.gradcheck(lambda c: iso_score_from_covariance((c + c.T) / 2), covariance)

@@ -31,6 +31,14 @@ def test_is_the_mean_over_all_pairs(shape, offset):
     )
 
 
+def test_many_directions_that_cancel_keep_their_digits_in_float32():
+    n = 200_000
+    x = gaussian(n, 3).astype(np.float32)
+    wide = x.astype(np.longdouble)
+    total = (wide / np.sqrt((wide**2).sum(axis=1, keepdims=True))).sum(axis=0)
+    assert mean_cosine(x) == pytest.approx(float((total @ total - n) / n / (n - 1)), rel=3e-7)
+
+
 def test_of_a_simplex_about_the_origin():
     """N unit vectors with the sum zero have the smallest mean cosine there is, −1/(n − 1)."""
     for n in (2, 3, 10):

@@ -40,6 +40,17 @@ def test_nothing_stands_out_among_equals():
         assert outlier_dimensions(((cross + 0.1) * scale).astype(np.float32)) == (0, 0, 0)
 
 
+def test_rounding_makes_nothing_stand_out():
+    """The same values in another order for every dimension: equal but for the last digit."""
+    for seed in range(10):
+        values = gaussian(999, seed=seed)
+        rng = np.random.default_rng(seed)
+        x = np.stack([rng.permutation(values) for _ in range(100)], axis=1)
+        assert outlier_dimensions(x) == (0, 0, 0)
+        report = measure(x, ["outlier_dimensions"])
+        assert [score.value for score in report.values()] == [0, 0, 0]
+
+
 def test_three_standard_deviations_need_eleven_dimensions():
     """One of d values lies √(d − 1) standard deviations above the mean at most."""
     for d, expected in ((10, 0), (11, 1)):

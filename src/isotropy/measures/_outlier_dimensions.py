@@ -2,9 +2,10 @@
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from isotropy.covariance import Centring, power_of_two
+from isotropy.covariance import Centring, blocks, power_of_two
 from isotropy.errors import SettingError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
@@ -53,7 +54,8 @@ def outlier_dimensions(x: ArrayLike, threshold: float = 3.0) -> OutlierDimension
     cloud = as_cloud(x).detach()
     y = cloud.double()
     # Each on a scale of its own: a small spread would vanish beside a mean far away.
-    variance = Centring.of(y)(y).square().mean(dim=0)
+    centre = Centring.of(y)
+    variance = torch.stack([centre(block).square().sum(dim=0) for block in blocks(y)]).sum(dim=0)
     mean = (y / power_of_two(y.abs().max())).mean(dim=0)
     numbers = _outliers(variance, mean, threshold)
     return OutlierDimensions(*(like(x, number.to(cloud.dtype)) for number in numbers))
