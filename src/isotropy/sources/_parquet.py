@@ -18,9 +18,10 @@ from isotropy.sources._table import Table
 
 # Arrow decodes a batch into several times its size. Small batches, joined to a chunk, keep that
 # bounded and are no slower.
-_BATCH_VALUES = 1 << 21
-# Without a buffer Arrow reads a whole column of a row group at once.
-_BUFFER_BYTES = 1 << 20
+_BATCH_VALUES = 1 << 19
+# Without a buffer Arrow reads a whole column of a row group at once. Every column has one, and a
+# page or two beside it, so that a table of thousands of columns takes gigabytes, however few rows.
+_BUFFER_BYTES = 1 << 16
 
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -76,10 +77,7 @@ class ParquetTable(Table):
                 yield Chunk(to_tensor(self._matrix(batch, start)), start, values)
                 start += len(batch)
         if start != self.n_rows:
-            raise SourceError(
-                f"got {self.name} with {start} rows, expected {self.n_rows} as its footer says; "
-                "it is corrupt: write it again"
-            )
+            raise self._short(start)
 
     def _matrix(self, batch: Any, start: int) -> NDArray[Any]:
         """The rows of a record batch, of which the first has number `start`."""
@@ -122,8 +120,16 @@ class ParquetTable(Table):
         if hasattr(first, "list_size"):
             return int(first.list_size)
         self.features = None
-        batch = next(file.iter_batches(batch_size=1, columns=[self._chosen[0]]))
+        batch = next(file.iter_batches(batch_size=1, columns=[self._chosen[0]]), None)
+        if batch is None:
+            raise self._short(0)
         return int(self._matrix(batch, 0).shape[1])
+
+    def _short(self, found: int) -> SourceError:
+        return SourceError(
+            f"got {self.name} with {found} rows, expected {self.n_rows} as its footer says; "
+            "it is corrupt: write it again"
+        )
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
@@ -142,7 +148,10 @@ def parquet_file(stream: IO[bytes], name: str) -> Iterator[Any]:
 
     try:
         with pq.ParquetFile(
-            stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+            stream,
+            buffer_size=_BUFFER_BYTES,
+            pre_buffer=False,  # newer versions of Arrow would read a whole row group ahead
+            page_checksum_verification=True,
         ) as file:
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
