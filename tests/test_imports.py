@@ -21,7 +21,7 @@ HOUSE = (
     ("output", "tables", "markup"),
     ("inputs", "directions", "sampling", "ranks", "sites"),
     ("covariance", "moments", "neighbours", "pooled"),
-    ("_prim", "_boruvka", "_prominent", "_spanning_tree", "bars", "representations"),
+    ("_prim", "_boruvka", "_prominent", "_spanning_tree", "bars", "representations", "states"),
     ("measures", "method"),
     ("penalties", "layers"),
     ("sources", "transforms"),

@@ -58,7 +58,11 @@ class Penalty(nn.Module, ABC):
         Raises:
             SettingError: the representations have no such site.
         """
-        rows = _filled(representations.rows(self.site, include_padding=self.include_padding))
+        return self.of(representations.rows(self.site, include_padding=self.include_padding))
+
+    def of(self, rows: Rows) -> Tensor:
+        """The weighted penalty of rows that were taken from representations before, 0-d."""
+        rows = _filled(rows)
         gate = _Gate()
         blocks = tuple(gate(block.to(COMPUTE_DTYPE[block.dtype])) for block in rows.blocks)
         with torch.autocast(blocks[0].device.type, enabled=False):

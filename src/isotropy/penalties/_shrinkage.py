@@ -1,7 +1,6 @@
 """The covariance of a model's states over many batches: I-STAR's shrinkage matrix."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from torch import Tensor, nn
 from isotropy import ranks
 from isotropy.errors import SettingError
 from isotropy.moments import Moments
-from isotropy.representations import Representations
 from isotropy.sites import Site
+from isotropy.states import states
 
 
 @torch.no_grad()
@@ -39,39 +38,18 @@ def sample_covariance(
     if points < 2:
         raise SettingError(f"got points={points!r}, expected at least 2")
     here = -(-points // ranks.world_size(group))
-    device = next(model.parameters()).device
-    parts: list[Moments] = []
+    moments: Moments | None = None
     taken = 0
-    with _evaluation(model):
-        for batch in batches:
-            for rows in _rows(model, batch, site, include_padding, device):
-                if taken < here and len(rows):
-                    parts.append(Moments.of(rows[: here - taken]))
-                    taken += parts[-1].n
-                    parts = [parts[0] + parts[1]] if len(parts) > 1 else parts
-            if taken >= here:
-                break
-    return _everyones_covariance(parts[0] if parts else None, device, group).float()
-
-
-def _rows(
-    model: nn.Module, batch: Any, site: Site, include_padding: bool, device: torch.device
-) -> Iterator[Tensor]:
-    inputs = {
-        key: value.to(device)
-        for key, value in batch.items()
-        if isinstance(value, Tensor) and key not in ("labels", "start_positions", "end_positions")
-    }
-    output = model(**inputs, output_hidden_states=True)
-    shown = Representations.from_output(
-        output,
-        inputs.get("attention_mask"),
-        model=model,
-        decoder_attention_mask=inputs.get("decoder_attention_mask"),
-    )
-    rows = shown.rows(site, include_padding=include_padding)
-    for block, mask in zip(rows.blocks, rows.masks, strict=True):
-        yield block if mask is None else block[mask]
+    for batch in batches:
+        for rows in states(model, batch, site, include_padding=include_padding):
+            if taken < here and len(rows):
+                part = Moments.of(rows[: here - taken])
+                moments = part if moments is None else moments + part
+                taken = moments.n
+        if taken >= here:
+            break
+    device = next(model.parameters()).device
+    return _everyones_covariance(moments, device, group).float()
 
 
 def _everyones_covariance(
@@ -92,15 +70,3 @@ def _everyones_covariance(
     mean = ranks.total(sums, group) / n
     scatter = torch.diag(zeros) if moments is None else moments.about(mean).scatter
     return ranks.total(scatter, group) / (n - 1)
-
-
-@contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, and afterwards each part in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
