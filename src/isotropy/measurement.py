@@ -128,7 +128,7 @@ class Measurement(Mapping[str, Score]):
 
 def measure(
     source: ArrayLike | str | Path | Source,
-    measures: Sequence[str] | str | None = None,
+    measures: Sequence[str | MeasureSpec] | str | None = None,
     *,
     by: str | None = None,
     interval: float | None = None,
@@ -150,8 +150,8 @@ def measure(
     Args:
         source: an array, a tensor, a file, a folder of shards, `"-"` for standard input, or any
             `isotropy.sources.Source`.
-        measures: names of measures; by default all that make sense for any cloud. A score that is
-            undefined is an error if it was asked for by name, and a warning otherwise.
+        measures: names of measures, or specs of your own; by default all that make sense for any
+            cloud. A score that is undefined is an error if it was asked for, else a warning.
         by: a column; each of its values is measured by itself too.
         interval: a level such as 0.95, for an interval around every score.
         key: which array or column holds the embeddings, where there are several.
@@ -219,32 +219,36 @@ def measure(
 
 
 def _chosen(
-    names: Sequence[str] | str | None, options: Mapping[str, Mapping[str, Any]], seed: int
+    asked: Sequence[str | MeasureSpec] | str | None,
+    options: Mapping[str, Mapping[str, Any]],
+    seed: int,
 ) -> list[MeasureSpec]:
     """The measures asked for, once each, with their options."""
-    if names is None:
-        chosen = [spec for spec in SPECS.values() if spec.default]
-    else:
-        chosen = [_spec(name) for name in ([names] if isinstance(names, str) else names)]
+    if asked is None:
+        asked = [spec for spec in SPECS.values() if spec.default]
+    chosen = [_spec(measure) for measure in ([asked] if isinstance(asked, str) else asked)]
     if not chosen:
         raise SettingError("got no measures, expected at least one; see `isotropy list measures`")
-    settings = {_spec(name).name: given for name, given in options.items()}
-    result = {}
+    known = {**SPECS, **{spec.name: spec for spec in chosen}}
+    settings = {_spec(name, known).name: given for name, given in options.items()}
+    result: dict[str, MeasureSpec] = {}
     for spec in chosen:
         given = settings.pop(spec.name, {})
-        if "seed" in spec.options:
+        if "seed" in spec.options and spec is SPECS.get(spec.name):  # your own has its own seed
             spec = spec.with_options(seed=seed)
-        result[spec.name] = _with_options(spec, given) if given else spec
-    for name in settings.keys() - result.keys():
+        result.setdefault(spec.name, _with_options(spec, given) if given else spec)
+    for name in settings:
         raise SettingError(f"got options of {name}, which is not measured; add it to the measures")
     return list(result.values())
 
 
-def _spec(name: str) -> MeasureSpec:
-    known = name.replace("-", "_") if isinstance(name, str) else None
-    if known not in SPECS:
-        raise unknown_name("measure", str(name), SPECS)
-    return SPECS[known]
+def _spec(asked: str | MeasureSpec, known: Mapping[str, MeasureSpec] = SPECS) -> MeasureSpec:
+    if isinstance(asked, MeasureSpec):
+        return asked
+    name = asked.replace("-", "_") if isinstance(asked, str) else None
+    if name not in known:
+        raise unknown_name("measure", str(asked), known)
+    return known[name]
 
 
 def _with_options(spec: MeasureSpec, given: Mapping[str, Any]) -> MeasureSpec:

@@ -5,6 +5,7 @@ first use, so that `isotropy --help` need not wait for it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from os.path import commonprefix
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -146,7 +147,7 @@ def _each(report: "Measurement") -> Mapping[str, "Measurement"]:
 def _group_cells(report: "Measurement") -> list[list[str]]:
     """The headers and rows of a measurement by groups: a column for the whole and each group."""
     each = list(_each(report).values())
-    names = [_clip(_printable(name)) for name in _each(report)]
+    names = ["all", *_clipped([_printable(name) for name in report.groups])]
     across = [[report.by or "group", *names], ["rows", *(str(part.rows) for part in each)]]
     for key in report:
         scores = [part.get(key) for part in each]
@@ -194,10 +195,13 @@ def _wrap(text: str) -> str:
     return fill(_printable(text), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _clip(name: str, length: int = 24) -> str:
-    """A long name without its middle: names of shards differ at their ends."""
-    half = length // 2
-    return name if len(name) <= length else f"{name[:half]}…{name[half + 1 - length :]}"
+def _clipped(names: Sequence[str], length: int = 24) -> list[str]:
+    """Long names cut to the part where they begin to differ: those of shards do so late."""
+    if max(map(len, names)) <= length:
+        return list(names)
+    start = max(0, len(commonprefix(names)) - length // 2)  # noqa: RUF071, characters are meant
+    parts = ["…" * (start > 0) + name[start:] for name in names]
+    return [part if len(part) <= length else f"{part[: length - 1]}…" for part in parts]
 
 
 def _printable(text: str) -> str:
