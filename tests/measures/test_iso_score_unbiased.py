@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from isotropy.covariance import invariants
 from isotropy.errors import InputError, UndefinedError
 from isotropy.measurement import measure
 from isotropy.measures._iso_score import iso_score, iso_score_from_covariance
@@ -195,6 +196,16 @@ def test_types():
 def test_spec_has_a_lower_bound_only():
     (number,) = SPEC.numbers
     assert (number.low, number.high) == (0, np.inf)
+
+
+def test_many_rows_with_moments_in_float32_are_no_simplex():
+    """As a penalty on many tokens has them, one of which is a hundred times as long as others."""
+    x = torch.from_numpy(gaussian(1500, 768))
+    x[0] *= 100
+    moments = [value.float() for value in invariants(x)]
+    value = score_unbiased(1500, 768, *moments)
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(iso_score_unbiased(x).item(), rel=0.01)
 
 
 def test_score_from_its_three_moments():

@@ -58,14 +58,17 @@ def score_unbiased(
     n: int | Tensor, features: int, trace: Tensor, norm: Tensor, fourth: Tensor
 ) -> Tensor:
     """The score from n, d, tr C, ‖C‖² and q; infinite where tr(Σ²) is estimated as zero."""
-    t, f, q = trace, norm, fourth
+    t, f, q = trace.double(), norm.double(), fourth.double()
     of_square = (n - 1) * (n - 2) * f + t.square() - n * q
     square_of = 2 * f + (n**2 - 3 * n + 1) * t.square() - n * q
     # An average of squares is zero only for simplex-like clouds; what is below the rounding of
-    # its terms is zero. In a simplex that grows with n, as all n² inner products round alike.
-    rounding = 32 * n * torch.finfo(f.dtype).eps * (t.square() + n * q)
+    # its terms is zero. In a simplex that grows with n, as all n² inner products round alike; in
+    # float32 it must not, or much of what is no simplex would go.
+    eps = 4 * torch.finfo(norm.dtype).eps + 32 * n * torch.finfo(f.dtype).eps
+    rounding = eps * (t.square() + n * q)
     ratio = torch.where(of_square > rounding, square_of / of_square, torch.inf)
-    return ((ratio - 1) / (features - 1)).clamp(min=0)  # below 0 is rounding
+    score = ((ratio - 1) / (features - 1)).clamp(min=0)  # below 0 is rounding
+    return score.to(norm.dtype)
 
 
 def _undefined(n: int) -> UndefinedError:
