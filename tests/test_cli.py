@@ -118,16 +118,22 @@ def test_files_are_written_beside_the_table(npy: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.html", "s.json"]
 
 
+def test_html_can_be_printed_instead_of_the_table(npy: Path) -> None:
+    result = invoke("measure", npy, "--measures", "iso_score", "--html", "-")
+    assert result.stdout.startswith("<!doctype html>")
+    assert result.stdout.endswith("</html>\n")
+
+
 def test_json_has_null_for_what_is_undefined(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(50, 4))
     x[3] = 0  # a row without a direction
     np.save(tmp_path / "x.npy", x)
-    result = invoke(
-        "measure", tmp_path / "x.npy", "--measures", "mean_cosine,iso_score", "--json", "-"
-    )
-    if result.exit_code == 0:
-        assert "NaN" not in result.stdout
-        assert "null" in result.stdout
+    result = invoke("measure", tmp_path / "x.npy", "--json", "-")
+    assert result.exit_code == 0
+    record = json.loads(result.stdout)
+    assert record["scores"]["mean_cosine"]["value"] is None
+    assert any("mean_cosine" in warning and "row 3" in warning for warning in record["warnings"])
+    assert "NaN" not in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -142,7 +148,10 @@ def test_json_has_null_for_what_is_undefined(tmp_path: Path) -> None:
         (["--set", "anisotropy.q=3"], "option of anisotropy"),
         (["--set", "anisotropy.k=three"], "k='three', expected a value of type int"),
         (["--set", "isotropy.k=3"], "isotropy"),
-        (["--set", "anisotropy.k=0"], "k"),
+        (["--set", "anisotropy.k=0"], "anisotropy: got k=0, expected at least 1"),
+        (["--seed", "-1"], "got seed=-1, expected a whole number"),
+        (["--seed", "99999999999"], "got seed=99999999999"),
+        (["--device", "meta"], "got device='meta'"),
         (["--key", "layer"], "layer"),
         (["--format", "xls"], "xls"),
         (["--sample", "0"], "sample"),
@@ -172,6 +181,7 @@ def test_errors_are_one_line_and_exit_code_1(npy: Path, arguments: list[str], me
         (["cloud.npy", "--set", "k=3"], "expected MEASURE.OPTION=VALUE"),
         (["cloud.npy", "--set", "anisotropy.k"], "expected MEASURE.OPTION=VALUE"),
         (["a.npy", "b.npy"], "unexpected extra argument"),
+        (["cloud.npy", "--json", "-", "--html", "-"], "only one of --json and --html can be -"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], message: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 import isotropy
 from isotropy import Measurement, measure
 from isotropy.errors import InputError, SettingError, SourceError, UndefinedError
-from isotropy.measures import SPECS
+from isotropy.measures import SPECS, Number
 from isotropy.sources import Chunk
 
 ROWS, FEATURES = 240, 6
@@ -343,6 +344,21 @@ def test_options_reach_the_measure(x: np.ndarray) -> None:
 def test_a_number_of_rows_that_does_not_suit_an_option(x: np.ndarray) -> None:
     with pytest.raises(InputError, match="got 240 rows, expected at least 401 for hubness"):
         measure(x, "hubness", options={"hubness": {"k": 400}})
+
+
+def test_a_measure_of_ones_own(x: np.ndarray) -> None:
+    spec = replace(
+        SPECS["iso_score"],
+        name="rows",
+        numbers=(Number("rows"),),
+        from_moments=lambda moments, *, times: [moments.n * times],
+        function=lambda x, times: len(x) * times,
+        options={"times": 2},
+    )
+    found = measure(x, ["iso_score", spec], options={"rows": {"times": 3}})
+    assert list(found) == ["iso_score", "rows"]
+    assert found["rows"].value == 3 * ROWS
+    assert found.to_dict()["options"] == {"rows": {"times": 3}}
 
 
 def test_names_with_hyphens_and_twice(x: np.ndarray) -> None:

@@ -133,15 +133,18 @@ def test_other_warnings_pass() -> None:
 
 
 def test_intervals_stay_within_the_bounds() -> None:
-    # Rows near a line: the jackknife's interval alone would begin below 0.
+    # Rows near a line: by themselves these intervals would leave [0, 1] on either side.
     x = cloud(60) * torch.tensor([1, 0.02, 0.02, 0.02, 0.02])
-    for name in ("iso_score", "outlier_dimensions", "hubness"):
-        for score in measure(x, name, interval=0.999).values():
-            assert score.interval is not None
-            low, high = score.interval
-            assert type(low) is type(high) is float
-            number = next(n for n in SPECS[name].numbers if n.key == score.key)
-            assert number.low <= low <= high <= number.high
+    names = ["anisotropy", "explained_variance", "iso_score", "hubness"]
+    limits = {number.key: number for name in names for number in SPECS[name].numbers}
+    ends = set()
+    for score in measure(x, names, interval=0.999).values():
+        assert score.interval is not None
+        low, high = score.interval
+        assert type(low) is type(high) is float
+        assert limits[score.key].low <= low < high <= limits[score.key].high
+        ends |= {low, high}
+    assert {0.0, 1.0} <= ends
 
 
 def test_the_interval_of_a_biased_value_says_so() -> None:

@@ -119,7 +119,7 @@ BROKEN = {
         replace(RIGHT, invariant_to=frozenset({"rotation"})),
         "does not change with scale, which its spec does not say",
     ),
-    "a wrong gradient": (broken(wrong_gradient), "in _check_gradient of measure cone"),
+    "a wrong gradient": (broken(wrong_gradient), "in _check_gradient of cone"),
     "a gradient that is not finite": (broken(infinite_gradient), "its gradient is not finite"),
     "a gradient that is not declared": (
         replace(RIGHT, differentiable=False),

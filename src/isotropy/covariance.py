@@ -102,7 +102,7 @@ def blocks(x: Tensor) -> tuple[Tensor, ...]:
 
 
 class Centring(NamedTuple):
-    """The map x → (x − middle)/scale − mean, which centres a cloud exactly and bounds it by 2.
+    """The map x → (x − middle)/scale − mean, which centres a cloud exactly and bounds it by 4.
 
     Subtracting the rounded mean itself would be off by its rounding error, which is all there is
     to see in a cloud very far from the origin.

@@ -22,6 +22,8 @@ from isotropy.inputs import COMPUTE_DTYPE, finite_range, full_precision
 _SAFE = (1e-70, 1e70)
 # A mean this near, in parts of the variance, costs no digits when it is subtracted at the end.
 _NEAR = 1e-2
+# A spread of this share of another, from which it was subtracted, is nothing but rounding.
+_ROUNDING = 1e-13
 # Squared norms between these are exact enough in float32.
 _SAFE_SQUARES = (1e-30, 1e30)
 
@@ -151,9 +153,13 @@ class Moments:
         )
 
     def without(self, part: Self) -> Self:
-        """The moments of the rows that are left when those of `part` go."""
+        """The moments of the rows that are left when those of `part` go, at least one.
+
+        They lose as many digits as the part's spread has more than theirs; where none is left, the
+        rest counts as equal rows.
+        """
         part = part.about(self.shift)
-        return replace(
+        rest = replace(
             self,
             n=self.n - part.n,
             total=self.total - part.total,
@@ -162,6 +168,18 @@ class Moments:
             quartic=self.quartic - part.quartic,
             directions=self.directions - part.directions,
             zero_rows=self.zero_rows - part.zero_rows,
+        )
+        spread = rest.scatter.trace() - rest.total @ rest.total / rest.n
+        if spread > _ROUNDING * self.scatter.trace():
+            return rest
+        zero = torch.zeros_like
+        return replace(
+            rest,
+            shift=rest.mean,
+            total=zero(rest.total),
+            scatter=zero(rest.scatter),
+            cubic=zero(rest.cubic),
+            quartic=zero(rest.quartic),
         )
 
     @property

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from isotropy.errors import SettingError, UndefinedError
+from isotropy.errors import SettingError, UndefinedError, unknown_name
 from isotropy.measurement import measure
+from isotropy.measures import SPECS
 from isotropy.sites import Site
 from isotropy.states import states
 
@@ -22,7 +23,7 @@ class Tracker:
         seed: of measures that draw at random.
 
     Raises:
-        SettingError: no measures, no batches, or an unknown site.
+        SettingError: no measures, no batches, an unknown measure or site.
     """
 
     def __init__(
@@ -35,6 +36,9 @@ class Tracker:
     ) -> None:
         self.measures = [measures] if isinstance(measures, str) else list(measures)
         self.batches = list(batches)
+        for name in self.measures:
+            if name not in SPECS:
+                raise unknown_name("measure", name, SPECS)
         self.site = Site.parse(site)
         self.seed = seed
         if not (self.measures and self.batches):

@@ -1,13 +1,8 @@
-"""Checks that hold for every component, for our own tests and for those of new components.
-
-Every check reads what a component says of itself in its spec and raises an AssertionError where
-it does not hold.
-"""
+"""The checks of a measure: numbers, bounds, invariances, gradients, errors, streams."""
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,8 +11,7 @@ from torch import Tensor
 from isotropy.errors import InputError, IsotropyError, IsotropyWarning, UndefinedError
 from isotropy.measurement import measure
 from isotropy.measures import MeasureSpec
-
-Clouds = dict[str, Tensor]
+from isotropy.testing._tools import close, hostile_clouds, naming, plain_cloud, require
 
 
 def check_measure(spec: MeasureSpec) -> None:
@@ -43,7 +37,7 @@ def check_measure(spec: MeasureSpec) -> None:
         _check_errors,
         _check_stream,
     ):
-        with _naming(spec, check):
+        with naming(spec.name, check):
             check(spec)
 
 
@@ -54,35 +48,6 @@ def numbers(value: Any) -> list[float]:
     if isinstance(value, int | float):
         return [float(value)]
     return [float(entry) for entry in value]
-
-
-def hostile_clouds(rows: int, features: int = 6, seed: int = 0) -> Clouds:
-    """Clouds on which a careless measure fails: float64, `rows` ≥ 2 rows."""
-    x = _cloud(rows, features, seed)
-    repeated = x[torch.arange(rows) // 2 * 2 if rows > 2 else torch.arange(rows)]
-    line = torch.linspace(-1, 1, rows, dtype=x.dtype)[:, None] * x[0]
-    constant = x.clone()
-    constant[:, 0] = 7.0
-    return {
-        "plain": x,
-        "rows that repeat": repeated,
-        "rows on a line": line,
-        "two features": x[:, :2].clone(),
-        "a constant feature": constant,
-        "far from the origin": x + 1e4,
-        "huge": x * 1e18,
-        "tiny": x * 1e-18,
-        "one row far away": torch.cat((x[:-1], 1e6 * x[-1:])),
-        "simplex": torch.eye(rows, max(rows, 2), dtype=x.dtype),
-    }
-
-
-def _cloud(rows: int, features: int, seed: int) -> Tensor:
-    """A cloud without any special direction, in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(rows, features, generator=generator, dtype=torch.float64)
-    mix = torch.randn(features, features, generator=generator, dtype=torch.float64)
-    return x @ mix + torch.randn(features, generator=generator, dtype=torch.float64)
 
 
 def _enough(spec: MeasureSpec) -> int:
@@ -97,32 +62,32 @@ def _score(spec: MeasureSpec, x: Any) -> list[float]:
 
 def _check_spec(spec: MeasureSpec) -> None:
     ways = (spec.from_moments, spec.from_neighbours, spec.from_rows, spec.second_pass)
-    _require(sum(way is not None for way in ways) == 1, "needs exactly one way to be computed")
+    require(sum(way is not None for way in ways) == 1, "needs exactly one way to be computed")
     keys = [number.key for number in spec.numbers]
-    _require(len(keys) == len(set(keys)) > 0, f"needs numbers with different keys, has {keys}")
-    _require(keys[0].startswith(spec.name), f"the main number {keys[0]} must begin with the name")
-    _require(spec.function.__name__ == spec.name, "the function must have the measure's name")
+    require(len(keys) == len(set(keys)) > 0, f"needs numbers with different keys, has {keys}")
+    require(keys[0].startswith(spec.name), f"the main number {keys[0]} must begin with the name")
+    require(spec.function.__name__ == spec.name, "the function must have the measure's name")
     for text in ("summary", "trust", "reference"):
-        _require(bool(getattr(spec, text)), f"{text} is empty")
-    _require(len(spec.summary) <= 60, "the summary does not fit a table: 60 characters at most")
+        require(bool(getattr(spec, text)), f"{text} is empty")
+    require(len(spec.summary) <= 60, "the summary does not fit a table: 60 characters at most")
     if spec.numbers_with is not None:
-        _require(
+        require(
             spec.numbers_with(**spec.options) == spec.numbers, "numbers_with and numbers differ"
         )
 
 
 def _check_kinds_of_input(spec: MeasureSpec) -> None:
-    x = _cloud(_enough(spec), 6, seed=1)
+    x = plain_cloud(_enough(spec), 6, seed=1)
     expected = _score(spec, x)
-    _require(_score(spec, x) == expected, "differs from one call to the next")
-    _require(_score(spec, x.numpy()) == expected, "differs between a tensor and an array")
+    require(_score(spec, x) == expected, "differs from one call to the next")
+    require(_score(spec, x.numpy()) == expected, "differs between a tensor and an array")
     if spec.from_rows is None:
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(2))
-        _close(_score(spec, x[order]), expected, 1e-6, "depends on the order of the rows")
-    _close(_score(spec, x.float()), expected, 1e-3, "differs between float32 and float64")
+        close(_score(spec, x[order]), expected, 1e-6, "depends on the order of the rows")
+    close(_score(spec, x.float()), expected, 1e-3, "differs between float32 and float64")
     for dtype in (torch.float16, torch.bfloat16):
         rounded = x.to(dtype)
-        _close(
+        close(
             _score(spec, rounded),
             _score(spec, rounded.double()),
             1e-3,
@@ -132,9 +97,7 @@ def _check_kinds_of_input(spec: MeasureSpec) -> None:
         warnings.simplefilter("ignore", IsotropyWarning)
         result = spec.function(x.float(), **spec.options)
     entries = result if isinstance(result, tuple) else (result,)
-    _require(
-        all(isinstance(entry, Tensor) for entry in entries), "must give tensors for a tensor"
-    )
+    require(all(isinstance(entry, Tensor) for entry in entries), "must give tensors for a tensor")
 
 
 def _check_hostile_clouds(spec: MeasureSpec) -> None:
@@ -145,24 +108,24 @@ def _check_hostile_clouds(spec: MeasureSpec) -> None:
                 try:
                     scores = _score(spec, x)
                 except UndefinedError:
-                    _require(rows <= spec.min_rows + 1 or name != "plain", f"undefined: {where}")
+                    require(rows <= spec.min_rows + 1 or name != "plain", f"undefined: {where}")
                     continue
                 for number, score in zip(spec.numbers, scores, strict=False):
-                    _require(math.isfinite(score), f"{number.key} is {score}: {where}")
-                    _require(
+                    require(math.isfinite(score), f"{number.key} is {score}: {where}")
+                    require(
                         number.low <= score <= number.high,
                         f"{number.key} = {score} leaves [{number.low}, {number.high}]: {where}",
                     )
 
 
 def _check_invariances(spec: MeasureSpec) -> None:
-    x = _cloud(_enough(spec), 16, seed=3)
+    x = plain_cloud(_enough(spec), 16, seed=3)
     x[:, 0] *= 20  # so that there is something to see for measures of single dimensions
     x[:, 1] += 100
     # Exponentials of the large cloud are all 0 or infinite: only the small one shows a change.
     clouds = (x, x / 1000)
     expected = [_score(spec, cloud) for cloud in clouds]
-    rotation = torch.linalg.qr(_cloud(16, 16, seed=4)).Q
+    rotation = torch.linalg.qr(plain_cloud(16, 16, seed=4)).Q
     step = torch.linspace(-300, 300, 16, dtype=x.dtype)
     changes: dict[str, list[Callable[[Tensor], Tensor]]] = {
         "rotation": [lambda x: x @ rotation],
@@ -173,14 +136,14 @@ def _check_invariances(spec: MeasureSpec) -> None:
         if name in spec.invariant_to:
             for change in ways:
                 for cloud, before in zip(clouds, expected, strict=True):
-                    _close(_score(spec, change(cloud)), before, 1e-5, f"changes with {name}")
+                    close(_score(spec, change(cloud)), before, 1e-5, f"changes with {name}")
         else:
             moved = any(
                 not math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
                 for cloud, before in zip(clouds, expected, strict=True)
                 for a, b in zip(_score(spec, ways[0](cloud)), before, strict=True)
             )
-            _require(moved, f"does not change with {name}, which its spec does not say")
+            require(moved, f"does not change with {name}, which its spec does not say")
 
 
 def _check_direction(spec: MeasureSpec) -> None:
@@ -195,14 +158,14 @@ def _check_direction(spec: MeasureSpec) -> None:
         said = f"{number.key} is {isotropic} for an isotropic cloud and {other} for a narrow cone"
         if number.isotropic is not None:
             distance = abs(isotropic - number.isotropic)
-            _require(distance < 0.1, f"{said}, and not {number.isotropic}")
+            require(distance < 0.1, f"{said}, and not {number.isotropic}")
         if number.more_isotropic is not None and isotropic != other:
             higher = isotropic > other
-            _require(higher == (number.more_isotropic == "higher"), f"{said}: wrong direction")
+            require(higher == (number.more_isotropic == "higher"), f"{said}: wrong direction")
 
 
 def _check_gradient(spec: MeasureSpec) -> None:
-    x = _cloud(max(7, spec.min_rows), 4, seed=6).requires_grad_()
+    x = plain_cloud(max(7, spec.min_rows), 4, seed=6).requires_grad_()
 
     def scores(x: Tensor) -> Tensor:
         value = spec.function(x, **spec.options)
@@ -211,7 +174,7 @@ def _check_gradient(spec: MeasureSpec) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IsotropyWarning)
         if not spec.differentiable:
-            _require(not scores(x).requires_grad, "has a gradient, which its spec does not say")
+            require(not scores(x).requires_grad, "has a gradient, which its spec does not say")
             return
         torch.autograd.gradcheck(scores, x)
         for name, cloud in hostile_clouds(max(7, spec.min_rows)).items():
@@ -222,11 +185,11 @@ def _check_gradient(spec: MeasureSpec) -> None:
                 except UndefinedError:
                     continue
                 finite = bool(torch.isfinite(gradient).all())
-                _require(finite, f"its gradient is not finite: {name}, {dtype}")
+                require(finite, f"its gradient is not finite: {name}, {dtype}")
 
 
 def _check_errors(spec: MeasureSpec) -> None:
-    x = _cloud(_enough(spec), 5, seed=7)
+    x = plain_cloud(_enough(spec), 5, seed=7)
     broken = x.clone()
     broken[3, 1] = math.nan
     broken[8, 2] = math.inf
@@ -244,46 +207,23 @@ def _check_errors(spec: MeasureSpec) -> None:
         try:
             value = _score(spec, make())
         except expected as error:
-            _require("\n" not in str(error), f"{name}: the message has several lines")
+            require("\n" not in str(error), f"{name}: the message has several lines")
         else:
-            _require(False, f"{name}: expected {expected.__name__}, got {value}")
+            require(False, f"{name}: expected {expected.__name__}, got {value}")
 
 
 def _check_stream(spec: MeasureSpec) -> None:
     """`measure` gives what the function gives, in chunks of any size."""
     for rows, features in ((_enough(spec), 5), (max(12, spec.min_rows), 30)):
-        x = _cloud(rows, features, seed=8)
+        x = plain_cloud(rows, features, seed=8)
         expected = _score(spec, x)
         for chunk_rows in (None, 7):
             report = measure(x, [spec], chunk_rows=chunk_rows)
             found = [report[number.key].value for number in spec.numbers]
-            _require(None not in found, f"undefined in a stream: {report.warnings}")
-            _close(
+            require(None not in found, f"undefined in a stream: {report.warnings}")
+            close(
                 [value for value in found if value is not None][: len(expected)],
                 expected,
                 1e-6,
                 f"differs between function and measure() in chunks of {chunk_rows} rows",
             )
-
-
-@contextmanager
-def _naming(spec: MeasureSpec, check: Callable[..., Any]) -> Iterator[None]:
-    """Say which measure and which check an error comes from."""
-    try:
-        yield
-    except AssertionError as error:
-        raise AssertionError(f"{spec.name}: {error}") from error
-    except Exception as error:
-        error.add_note(f"in {check.__name__} of measure {spec.name}")
-        raise
-
-
-def _close(found: list[float], expected: list[float], tolerance: float, what: str) -> None:
-    for a, b in zip(found, expected, strict=False):
-        near = math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance / 100)
-        _require(near, f"{what}: {found} instead of {expected}")
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise AssertionError(otherwise)

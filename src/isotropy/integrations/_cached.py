@@ -1,0 +1,87 @@
+"""The penalty of several micro-batches as one cloud, in two passes.
+
+The first pass runs all micro-batches without a graph and keeps the rows that the penalty looks at;
+the penalty of all of them gives each row's gradient. In the second pass each micro-batch adds the
+product of its rows with those gradients to its loss, whose gradient is the same (Gao et al. 2021,
+"Scaling deep contrastive learning batch size under memory limited setup").
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from isotropy.penalties import Penalty
+from isotropy.representations import Rows
+
+
+class CachedPenalty:
+    """The gradients of a penalty with respect to the rows of several micro-batches.
+
+    Args:
+        penalty: which.
+        parts: the rows of each micro-batch, without graphs.
+    """
+
+    def __init__(self, penalty: Penalty, parts: Sequence[Rows]) -> None:
+        with torch.enable_grad():
+            leaves = [
+                part._replace(blocks=tuple(b.detach().requires_grad_() for b in part.blocks))
+                for part in parts
+            ]
+            self.value = penalty.of(_union(leaves))
+            blocks = [block for part in leaves for block in part.blocks]
+            gradients = iter(torch.autograd.grad(self.value, blocks, allow_unused=True))
+        self._gradients = [[next(gradients) for _ in part.blocks] for part in leaves]
+        self.value = self.value.detach()
+        self._next = 0
+
+    def surrogate(self, rows: Rows) -> Tensor:
+        """Of the next micro-batch, a number whose gradient is the penalty's."""
+        gradients = self._gradients[self._next]
+        self._next += 1
+        return torch.stack(
+            [
+                (block * gradient.to(block.dtype)).sum()
+                for block, gradient in zip(rows.blocks, gradients, strict=True)
+                if gradient is not None
+            ]
+        ).sum()
+
+
+def _union(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, layer by layer."""
+    blocks, masks = [], []
+    for layer in range(len(parts[0].blocks)):
+        blocks.append(torch.cat([part.blocks[layer] for part in parts]))
+        known = [part.masks[layer] for part in parts]
+        if all(mask is None for mask in known):
+            masks.append(None)
+        else:
+            masks.append(
+                torch.cat(
+                    [
+                        torch.ones(
+                            len(part.blocks[layer]), dtype=torch.bool, device=blocks[-1].device
+                        )
+                        if mask is None
+                        else mask
+                        for part, mask in zip(parts, known, strict=True)
+                    ]
+                )
+            )
+    labels = [part.labels for part in parts if part.labels is not None]
+    return Rows(
+        tuple(blocks),
+        tuple(masks),
+        torch.cat(labels) if len(labels) == len(parts) else None,
+        parts[0].shared,
+    )
+
+
+@contextmanager
+def same_randomness() -> Iterator[None]:
+    """Leaves the generators as they were, so that what comes draws the same numbers again."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield

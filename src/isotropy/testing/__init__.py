@@ -1,0 +1,8 @@
+"""Checks that hold for every component, for our own tests and for those of new components.
+
+Every check reads what a component says of itself in its spec and raises an AssertionError where
+it does not hold.
+"""
+
+from isotropy.testing._measure import check_measure as check_measure, numbers as numbers
+from isotropy.testing._tools import hostile_clouds as hostile_clouds
