@@ -63,6 +63,7 @@ class Section:
 
     def add(self, row: Row) -> None:
         """Add a row and show it."""
+        row.value = float(row.value)  # numpy's numbers are not JSON's
         self.rows.append(row)
         verdict = {True: "ok  ", False: "FAIL", None: "    "}[row.passed]
         print(f"{verdict} {row.what}: {row.value:.4g}{row.unit} {limit(row)}", flush=True)
@@ -105,7 +106,7 @@ def limit(row: Row) -> str:
 
 
 def interleaved(
-    functions: Mapping[str, Callable[[], object]], *, rounds: int = 5, shortest: float = 0.01
+    functions: Mapping[str, Callable[[], object]], *, rounds: int = 5, shortest: float = 0.05
 ) -> dict[str, float]:
     """Median seconds of each function, run in turns, so that a busy machine is busy for all.
 

@@ -42,11 +42,12 @@ def page(spec: MeasureSpec) -> str:
     signature = inspect.signature(spec.function)
     plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     signature = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    quoted = str(signature).replace("'", '"')  # as the formatter writes it
     parts = [
         f"# {spec.name}",
         NOTICE,
         description,
-        f"```python\nisotropy.measures.{spec.name}{signature}\n```",
+        f"```python\nisotropy.measures.{spec.name}{quoted}\n```",
         arguments(sections.get("Args", "")),
         f"Returns: {unwrap(sections['Returns'])}" if "Returns" in sections else "",
         "## Its numbers",

@@ -26,8 +26,9 @@ _MANY_ROWS = 2048
 _SAFE = (1e-9, 1e9)
 # With more near ties than this many a row, float64 is faster.
 _TIES_PER_ROW = 4
-# How many edges' rows are gathered at once: this many coordinates stay in the cache.
-_CHUNK_VALUES = 1 << 19
+# How many edges' rows are gathered at once: this many coordinates stay in the cache. Larger arrays,
+# given back between small ones that are kept, would also leave the heap full of holes.
+_CHUNK_VALUES = 1 << 15
 
 
 def spanning_forest(cloud: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -165,7 +165,8 @@ class _Invariants(torch.autograd.Function):
         trace, norm = product.trace(), _dot(product, product)
         mixed = None
         if shrinkage is not None:
-            shrinkage = shrinkage * centre.inverse * centre.inverse
+            # In two steps: the square of the factor might overflow.
+            shrinkage = (shrinkage * centre.inverse).mul_(centre.inverse)
             if n < d:
                 y = centre(x)
                 mixed = y @ shrinkage

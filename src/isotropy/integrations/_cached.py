@@ -52,7 +52,8 @@ class CachedPenalty:
 
 def _union(parts: Sequence[Rows]) -> Rows:
     """The rows of all parts, layer by layer."""
-    blocks, masks = [], []
+    blocks: list[Tensor] = []
+    masks: list[Tensor | None] = []
     for layer in range(len(parts[0].blocks)):
         blocks.append(torch.cat([part.blocks[layer] for part in parts]))
         known = [part.masks[layer] for part in parts]

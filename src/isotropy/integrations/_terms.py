@@ -25,7 +25,7 @@ class Terms:
 
     def add(self, task: Tensor, shown: Representations) -> Tensor:
         """The weighted penalty of a batch, to be added to the task's loss."""
-        value = self.penalty(shown)
+        value: Tensor = self.penalty(shown)
         self._keep("task_loss", task)
         self._keep("penalty", value)
         return value
