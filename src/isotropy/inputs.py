@@ -4,6 +4,7 @@ A cloud is an n×d floating-point tensor, rows are embeddings. Half precision is
 here, so that no product is ever taken in half precision.
 """
 
+import math
 import warnings
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeAlias
@@ -205,7 +206,7 @@ def _asymmetry(matrix: Tensor) -> Tensor:
     v = torch.randn(d, generator=torch.Generator().manual_seed(0)).to(matrix) / d
     with full_precision(matrix):
         off: Tensor = (matrix @ v - matrix.T @ v).abs().max()
-    return off * d**0.5
+    return off * math.sqrt(d)
 
 
 def require_rows(n: int, min_rows: int, *, name: str = "x") -> None:
