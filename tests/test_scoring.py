@@ -177,3 +177,11 @@ def test_an_interval_of_a_sample_is_of_the_sample() -> None:
     whole = measure(x, "uniformity", interval=0.9)["uniformity"].interval
     assert whole is not None
     assert high - low > 1.3 * np.ptp(whole)  # about twice, as of a quarter of the rows
+
+
+def test_counts_have_no_interval_and_no_warning_for_it() -> None:
+    found = measure(cloud(300), ["outlier_dimensions", "iso_score"], interval=0.95)
+    assert found["iso_score"].interval is not None
+    for key in ("outlier_dimensions", "outlier_dimensions_by_mean", "outlier_variance_share"):
+        assert found[key].interval is None
+    assert not any("no interval" in warning for warning in found.warnings)

@@ -180,12 +180,12 @@ class Scorer:
             whole = [value for spec in by_rows for value in values[spec.name]]
             score = self._subsample_scores(view, by_rows)
             limits = subsampling(score, whole, len(view.rows), self.level, self.seed)
-            found |= _named(by_rows, limits, skip_extensive=True)
+            found |= _named(by_rows, limits)
         missing = [
             number.key
             for spec in measured
             for number in spec.numbers
-            if number.key not in found and (spec in by_moments or not number.extensive)
+            if number.has_interval and number.key not in found
         ]
         if missing:
             notes.append(f"no interval for {', '.join(missing)}: too few rows ({stream.rows})")
@@ -299,9 +299,7 @@ def _upcast(rows: Tensor) -> Tensor:
     return rows.to(COMPUTE_DTYPE[rows.dtype])
 
 
-def _named(
-    specs: Sequence[MeasureSpec], intervals: Sequence[Interval], *, skip_extensive: bool = False
-) -> dict[str, Interval]:
+def _named(specs: Sequence[MeasureSpec], intervals: Sequence[Interval]) -> dict[str, Interval]:
     """Intervals by their numbers' keys, within each number's bounds, without undefined ones."""
     numbers = [number for spec in specs for number in spec.numbers]
     return {
@@ -310,5 +308,5 @@ def _named(
             float(max(min(high, number.high), number.low)),
         )
         for number, (low, high) in zip(numbers, intervals, strict=True)
-        if math.isfinite(low + high) and not (skip_extensive and number.extensive)
+        if math.isfinite(low + high) and number.has_interval
     }

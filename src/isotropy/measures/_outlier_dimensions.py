@@ -1,5 +1,6 @@
 """Outlier dimensions: features whose variance or mean stands out from all others."""
 
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -80,13 +81,18 @@ def _from_moments(moments: Moments, *, threshold: float) -> list[float]:
     return [float(number) for number in _outliers(variance, moments.mean, threshold)]
 
 
+def _number(key: str, high: float = inf) -> Number:
+    # A feature stands out or does not: what the jackknife needs is a number that moves smoothly.
+    return Number(key, 0, high, isotropic=0, more_isotropic="lower", has_interval=False)
+
+
 SPEC = MeasureSpec(
     name="outlier_dimensions",
     function=outlier_dimensions,
     numbers=(
-        Number("outlier_dimensions", low=0, isotropic=0, more_isotropic="lower"),
-        Number("outlier_dimensions_by_mean", low=0, isotropic=0, more_isotropic="lower"),
-        Number("outlier_variance_share", low=0, high=1, isotropic=0, more_isotropic="lower"),
+        _number("outlier_dimensions"),
+        _number("outlier_dimensions_by_mean"),
+        _number("outlier_variance_share", high=1),
     ),
     summary="features whose variance or mean stands out",
     invariant_to=frozenset({"scale"}),

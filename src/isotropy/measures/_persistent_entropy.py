@@ -78,9 +78,9 @@ SPEC = MeasureSpec(
     name="persistent_entropy",
     function=persistent_entropy,
     numbers=(
-        Number("persistent_entropy", low=0, high=inf, extensive=True),
+        Number("persistent_entropy", low=0, high=inf, has_interval=False),
         Number("persistent_entropy_normalized", low=0, high=1),
-        Number("prominent_bars", low=1, extensive=True),
+        Number("prominent_bars", low=1, has_interval=False),
     ),
     summary="how even the prominent gaps between rows are",
     invariant_to=frozenset({"rotation", "scale", "translation"}),

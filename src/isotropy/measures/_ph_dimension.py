@@ -135,7 +135,7 @@ SPEC = MeasureSpec(
     function=ph_dimension,
     numbers=(
         Number("ph_dimension", low=0),
-        Number("ph_dimension_error", low=0, extensive=True),
+        Number("ph_dimension_error", low=0, has_interval=False),
     ),
     summary="intrinsic dimension from the growth of total bar length",
     invariant_to=frozenset({"rotation", "scale", "translation"}),

@@ -23,7 +23,8 @@ class Number:
         high: the largest value it can take.
         isotropic: its value for a perfectly isotropic cloud, where there is one.
         more_isotropic: whether a higher or a lower value means more isotropic, where it means that.
-        extensive: whether it grows with the number of rows, so that a sample says nothing of it.
+        has_interval: whether an interval means anything: not where the number grows with the rows,
+            so that a sample says nothing of it, and not where it is a count or jumps like one.
     """
 
     key: str
@@ -31,7 +32,7 @@ class Number:
     high: float = inf
     isotropic: float | None = None
     more_isotropic: Direction | None = None
-    extensive: bool = False
+    has_interval: bool = True
 
 
 class SecondPass(Protocol):
