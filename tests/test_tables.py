@@ -122,6 +122,16 @@ def test_many_warnings_are_cut() -> None:
     assert "and 20 more warnings; --json has them all" in text
 
 
+def test_a_warning_of_several_groups_stands_there_once() -> None:
+    groups = {str(i): made({"iso_score": 0.5}, warnings=("beware",)) for i in range(3)}
+    groups["3"] = made({"iso_score": 0.5}, warnings=("mind",))
+    text = tables.measurement(made({"iso_score": 0.5}, by="layer", groups=groups))
+    assert "warning: layer 0, 1, 2: beware\nwarning: layer 3: mind" in text
+    many = {str(i): made({"iso_score": 0.5}, warnings=("beware",)) for i in range(40)}
+    text = tables.measurement(made({"iso_score": 0.5}, by="layer", groups=many))
+    assert "10, 11 and 28 more: beware" in " ".join(text.split())
+
+
 def test_control_characters_do_not_reach_the_terminal() -> None:
     report = made({"iso_score": 0.5}, source="a\x1b[2Jb", warnings=("c\rd\x07",))
     text = tables.measurement(report)

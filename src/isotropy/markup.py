@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
-from isotropy.tables import number
+from isotropy.tables import number, warnings_of
 
 if TYPE_CHECKING:
     from isotropy.measurement import Measurement
@@ -41,9 +41,7 @@ def fragment(report: "Measurement") -> str:
     parts = [_scores(report, caption)]
     if report.groups:
         parts.append(_groups(report))
-    notes = [f"warning: {warning}" for warning in report.warnings]
-    for name, group in report.groups.items():
-        notes += [f"warning: {report.by} {name}: {warning}" for warning in group.warnings]
+    notes = warnings_of(report)
     if any(score.sampled for part in (report, *report.groups.values()) for score in part.values()):
         notes.insert(0, f"* computed on a random sample of the rows (seed {report.seed})")
     if notes:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 WIDTH = 80
 _GAP = 2  # columns between two columns of a table
 _MOST_WARNINGS = 10
+# How many groups with the same warning are named.
+_MOST_NAMES = 12
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
@@ -98,13 +100,29 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if whole else f"{value:#.4g}"
 
 
+def warnings_of(report: "Measurement") -> list[str]:
+    """The warnings of the whole and of its groups; what several groups say stands there once."""
+    said: dict[str, list[str]] = {}
+    for name, group in report.groups.items():
+        for warning in group.warnings:
+            said.setdefault(warning, []).append(name)
+    return [f"warning: {warning}" for warning in report.warnings] + [
+        f"warning: {report.by} {_some(names)}: {warning}" for warning, names in said.items()
+    ]
+
+
+def _some(names: list[str]) -> str:
+    """The names, or the first few of many."""
+    if len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+
+
 def _notes(report: "Measurement") -> list[str]:
     notes = []
     if any(score.sampled for part in _each(report).values() for score in part.values()):
         notes.append(_wrap(f"* computed on a random sample of the rows (seed {report.seed})"))
-    warnings = [f"warning: {warning}" for warning in report.warnings]
-    for name, group in report.groups.items():
-        warnings += [f"warning: {report.by} {name}: {warning}" for warning in group.warnings]
+    warnings = warnings_of(report)
     if more := len(warnings[_MOST_WARNINGS:]):
         warnings[_MOST_WARNINGS:] = [f"and {more} more warnings; --json has them all"]
     if warnings:
