@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Equal bars make neighbouring sums equal; without this, rounding would decide between them.
-_TOLERANCE = 1 + 1e-12
+TOLERANCE = 1 + 1e-12
 # Where α is nearer to 1 than this, Q's formula loses digits and its power series takes over.
-_NEAR_ONE = 1e-2
+NEAR_ONE = 1e-2
 
 
 def count_prominent(lengths: NDArray[np.float64]) -> int:
@@ -52,7 +52,7 @@ def count_prominent(lengths: NDArray[np.float64]) -> int:
     while True:
         sums, logs = (terms[:, kept - 1 :: -1].cumsum(axis=1) + ends)[:, ::-1]
         neutralised = sums + order[:kept] * np.exp(logs / sums)
-        grows = neutralised[1:] > neutralised[:-1] * _TOLERANCE
+        grows = neutralised[1:] > neutralised[:-1] * TOLERANCE
         first = int(grows.argmax())
         last = first + 1 if grows[first] else kept - 1
         if ceil(limit * (kept + 2)) >= last:
@@ -63,6 +63,6 @@ def count_prominent(lengths: NDArray[np.float64]) -> int:
 def _features_per_bar(alpha: float) -> float:
     """α(α − 1 − log α)/(α − 1)², which is 1/2 at α = 1."""
     gap = 1 - alpha
-    if gap > _NEAR_ONE:
+    if gap > NEAR_ONE:
         return alpha * (-gap - log(alpha)) / gap**2
     return 0.5 - sum(gap**k / ((k + 1) * (k + 2)) for k in range(1, 10))

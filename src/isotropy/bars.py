@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isotropy._prominent import count_prominent
+from isotropy._prominent_tensors import count_prominent_tensors
 from isotropy._spanning_tree import spanning_forest
 from isotropy.errors import InputError, SettingError
 from isotropy.inputs import COMPUTE_DTYPE, ArrayLike, as_tensor, finite_range, like, require_rows
@@ -117,15 +118,17 @@ def prominent_bars(lengths: ArrayLike) -> Any:
     return like(lengths, bars[: int(_counts(bars))])
 
 
-def prominent_mask(lengths: ArrayLike) -> Any:
+def prominent_mask(lengths: ArrayLike, *, at_most: int | None = None) -> Any:
     """Which bars are prominent, in one or in many sets of bars.
 
-    From an accelerator the lengths are copied to the host once: the choice is a loop in float64
-    over a few numbers.
+    On an accelerator nothing is copied to the host, and so lengths are not checked for values that
+    are negative, infinite or NaN.
 
     Args:
         lengths: m lengths, or k×m of them, such as those of `h0_bars_by_class`: its padding of
             zeros is never prominent.
+        at_most: how many lengths there can be that are not zero, where that is known, as it is of
+            the classes of n rows: n − 1. It saves an accelerator work.
 
     Returns:
         Booleans of the same shape.
@@ -135,7 +138,7 @@ def prominent_mask(lengths: ArrayLike) -> Any:
         tensor([ True, False,  True, False, False, False])
     """
     bars, order = _as_lengths(lengths, dimensions=(1, 2)).detach().sort(dim=-1, descending=True)
-    counts = torch.from_numpy(_counts(bars)).to(bars.device)
+    counts = _counts(bars, at_most)
     kept = torch.arange(bars.shape[-1], device=bars.device) < counts[..., None]
     return like(lengths, torch.zeros_like(kept).scatter(-1, order, kept))
 
@@ -172,11 +175,17 @@ def _distances(cloud: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return lengths
 
 
-def _counts(bars: Tensor) -> NDArray[np.int64]:
-    """How many bars are prominent in each set, of bars in descending order."""
-    table = bars.detach().cpu().double().numpy()
-    counts = [count_prominent(row[row > 0]) for row in np.atleast_2d(table)]
-    return np.array(counts, dtype=np.int64).reshape(table.shape[:-1])
+def _counts(bars: Tensor, at_most: int | None = None) -> Tensor:
+    """How many bars are prominent in each set, of bars in descending order.
+
+    A loop over few numbers is fastest in numpy, but there an accelerator would have to wait for it.
+    """
+    table = torch.atleast_2d(bars.detach().double())
+    if table.device.type == "cpu":
+        counts = torch.tensor([count_prominent(row[row > 0]) for row in table.numpy()])
+    else:
+        counts = count_prominent_tensors(table, at_most=at_most)
+    return counts.to(torch.int64).reshape(bars.shape[:-1])
 
 
 def _as_labels(labels: Tensor | NDArray[Any], cloud: Tensor) -> Tensor:
@@ -208,6 +217,8 @@ def _as_lengths(lengths: ArrayLike, *, dimensions: tuple[int, ...]) -> Tensor:
             f"{' or '.join(map(str, dimensions))} dimension(s); h0_bars gives them"
         )
     values = lengths.detach()
+    if values.device.type != "cpu":  # nothing there is looked at
+        return lengths
     bad = int((~((values >= 0) & (values < torch.inf))).sum())
     if bad:
         raise InputError(

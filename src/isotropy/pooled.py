@@ -67,7 +67,8 @@ def _centring(
             low, high = (x, x) if mask is None else (x.where(mask, limit), x.where(mask, -limit))
             # NaN passes on.
             highest = highest.maximum(torch.stack((high.amax(dim=0), -low.amin(dim=0))))
-        high, low = ranks.largest(highest, group) / 2 * highest.new_tensor([[1], [-1]])
+        high, low = ranks.largest(highest, group) / 2
+        low = -low
         size = (high - low).max().clamp(min=0)
         if shrinkage is not None:
             size = size.maximum(shrinkage.abs().max().sqrt().to(size))

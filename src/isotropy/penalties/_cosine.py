@@ -33,7 +33,7 @@ class Cosine(Penalty):
         >>> from isotropy import Representations
         >>> opposite = Representations.from_cloud(torch.tensor([[1.0, 0.0], [-3.0, 0.0]]))
         >>> Cosine()(opposite)
-        tensor(-0.5000, dtype=torch.float64)
+        tensor(-0.5000)
     """
 
     def __init__(self, weight: float = 1.0, *, site: str = "tokens@last", **settings: Any) -> None:

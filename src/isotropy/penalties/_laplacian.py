@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
 
-from isotropy.errors import SettingError
 from isotropy.method import MethodSpec
 from isotropy.neighbours import nearest_neighbours
-from isotropy.penalties._penalty import Penalty, directions
+from isotropy.penalties._penalty import Penalty, directions, whole_number
 from isotropy.representations import Rows
 
 # Beyond this many rows their cosines are not held at once.
@@ -53,9 +53,7 @@ class Laplacian(Penalty):
         **settings: Any,
     ) -> None:
         super().__init__(weight=weight, site=site, **settings)
-        if k < 1:
-            raise SettingError(f"got k={k!r}, expected at least 1 neighbour")
-        self.k = k
+        self.k = whole_number("k", k, low=1)
         self.register_buffer("neighbours", None, persistent=False)
 
     def value(self, rows: Rows) -> Tensor:
@@ -69,12 +67,8 @@ class Laplacian(Penalty):
                 self.neighbours = _graph(x.detach(), counts, self.k)
             graph = self.neighbours.to(x.device)
         joined = counts[:, None] & counts[graph]
-        n, k = graph.shape
-        ends = torch.stack((torch.arange(n, device=x.device).repeat_interleave(k), graph.flatten()))
-        adjacency = torch.sparse_coo_tensor(
-            ends, joined.flatten().to(x.dtype), (n, n), is_coalesced=True, check_invariants=False
-        )
-        near: Tensor = torch.sparse.mm(adjacency, x)
+        # The sum of each row's neighbours, without a copy of every neighbour.
+        near = embedding_bag(graph, x, mode="sum", per_sample_weights=joined.to(x.dtype))
         return (x * near).sum() / joined.sum()
 
     def refresh(self, model: nn.Module, batches: Iterable[Any], points: int = 250_000) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from isotropy import ranks
-from isotropy.errors import SettingError
-from isotropy.inputs import COMPUTE_DTYPE
+from isotropy.errors import SettingError, unknown_name
+from isotropy.inputs import COMPUTE_DTYPE, full_precision
 from isotropy.representations import Representations, Rows
 from isotropy.sites import Site
 
@@ -43,8 +43,8 @@ class Penalty(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.weight = number("weight", weight)
-        self.site = Site.parse(site)
-        self.include_padding = include_padding
+        self.site = _site(site)
+        self.include_padding = flag("include_padding", include_padding)
         self.group = group
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
 
@@ -65,11 +65,12 @@ class Penalty(nn.Module, ABC):
         rows = _filled(rows)
         gate = _Gate()
         blocks = tuple(gate(block.to(COMPUTE_DTYPE[block.dtype])) for block in rows.blocks)
-        with torch.autocast(blocks[0].device.type, enabled=False):
-            value = self.value(rows._replace(blocks=blocks))
+        with full_precision(blocks[0]):
+            # Some are computed in float64, which would make all of the loss float64.
+            value = (self.weight * self.value(rows._replace(blocks=blocks))).to(blocks[0].dtype)
             gate.open = torch.isfinite(value.detach())
             self.skipped = self.skipped.to(value.device) + ~gate.open
-            return self.weight * torch.where(gate.open, value, 0)
+            return torch.where(gate.open, value, 0)
 
     def refresh(self, model: nn.Module, batches: Iterable[Any], points: int = 250_000) -> None:
         """What a penalty has to do at every epoch's start; most have nothing to do.
@@ -180,7 +181,7 @@ def directions(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 def count(x: Tensor, mask: Tensor | None) -> Tensor:
     """How many rows count, 0-d, in the dtype of `x`."""
     if mask is None:
-        return x.new_tensor(len(x))
+        return x.new_full((), len(x))  # a new tensor of a number would be copied from the host
     return mask.sum(dtype=x.dtype)
 
 
@@ -214,3 +215,45 @@ def number(
     else:
         expected = f"a number from {low:g} to {high:g}"
     raise SettingError(f"got {name}={value!r}, expected {expected}")
+
+
+def whole_number(name: str, value: int, *, low: int) -> int:
+    """A setting that is a whole number from `low` up.
+
+    Raises:
+        SettingError: it is not.
+
+    Example:
+        >>> whole_number("k", 10, low=1)
+        10
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= low:
+        return value
+    raise SettingError(f"got {name}={value!r}, expected a whole number from {low} up")
+
+
+def flag(name: str, value: bool) -> bool:
+    """A setting that is True or False: of any other value Python would make one or the other.
+
+    Raises:
+        SettingError: it is not.
+
+    Example:
+        >>> flag("normalize", True)
+        True
+    """
+    if isinstance(value, bool):
+        return value
+    raise SettingError(f"got {name}={value!r}, expected True or False")
+
+
+def choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    """Raise a SettingError unless a setting is one of some words."""
+    if value not in known:
+        raise unknown_name(name, str(value), known)
+
+
+def _site(site: str) -> Site:
+    if not isinstance(site, str):
+        raise SettingError(f"got site={site!r}, expected a text such as 'cls@last'")
+    return Site.parse(site)

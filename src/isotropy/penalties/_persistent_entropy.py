@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from isotropy import bars as h0
-from isotropy.errors import unknown_name
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import Penalty, kept, number
+from isotropy.penalties._penalty import Penalty, choice, flag, kept, number
 from isotropy.representations import Rows
 
 Bars = Literal["prominent", "all"]
@@ -59,13 +58,11 @@ class PersistentEntropy(Penalty):
         **settings: Any,
     ) -> None:
         super().__init__(weight=weight, site=site, **settings)
-        if bars not in ("prominent", "all"):
-            raise unknown_name("bars", bars, ("prominent", "all"))
-        if compat not in ("none", "paper-a"):
-            raise unknown_name("compat", compat, ("none", "paper-a"))
+        choice("bars", bars, ("prominent", "all"))
+        choice("compat", compat, ("none", "paper-a"))
         self.bars = bars
-        self.by_class = by_class
-        self.normalize = normalize
+        self.by_class = flag("by_class", by_class)
+        self.normalize = flag("normalize", normalize)
         self.within = number("within", within, low=0)
         self.compat = compat
 
@@ -73,8 +70,16 @@ class PersistentEntropy(Penalty):
         """−Σ E, and the further term."""
         x, mask, labels = self.everyones(rows)
         names, classes = _numbered(x, mask, labels if self.by_class else None)
-        lengths = h0.h0_bars_by_class(kept(x, mask), names, classes)
-        chosen = lengths > 0 if self.bars == "all" else h0.prominent_mask(lengths)
+        x = kept(x, mask)
+        finite = torch.isfinite(x)
+        lengths = h0.h0_bars_by_class(torch.where(finite, x, 0), names, classes)
+        # Between rows that are finite an edge may still be too long for a number.
+        measured = torch.isfinite(lengths)
+        lengths = torch.where(measured, lengths, 0)
+        if self.bars == "all":
+            chosen = lengths > 0
+        else:
+            chosen = h0.prominent_mask(lengths, at_most=len(x) - 1)
         entropies = h0.entropy(torch.where(chosen, lengths, 0))
         if self.normalize:
             most = chosen.sum(dim=-1)
@@ -86,7 +91,8 @@ class PersistentEntropy(Penalty):
             sign = -1 if self.compat == "paper-a" else 1
             result = result + sign * self.within * mean.sum()
         # Without an edge there is nothing to say.
-        return torch.where((lengths > 0).any(), result, torch.nan)
+        is_defined = finite.all() & measured.all() & (lengths > 0).any()
+        return torch.where(is_defined, result, torch.nan)
 
 
 def _numbered(x: Tensor, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor, int]:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isotropy.errors import SettingError
+from isotropy.penalties._penalty import whole_number
 from isotropy.representations import Rows
 
 
@@ -26,10 +26,8 @@ class TokenSample:
     """
 
     def __init__(self, size: int, seed: int = 0) -> None:
-        if size < 2:
-            raise SettingError(f"got tokens={size!r}, expected at least 2")
-        self.size = size
-        self.seed = seed
+        self.size = whole_number("tokens", size, low=2)
+        self.seed = whole_number("seed", seed, low=0)
         self.step = 0
 
     def __call__(self, rows: Rows) -> Rows:
@@ -39,7 +37,7 @@ class TokenSample:
         if n <= self.size:
             return rows
         generator = torch.Generator(device)
-        generator.manual_seed((self.seed << 32) + self.step)
+        generator.manual_seed(((self.seed << 32) + self.step) % 2**63)
         self.step += 1
         keys = torch.rand(n, generator=generator, device=device)
         if any(mask is not None for mask in rows.masks):

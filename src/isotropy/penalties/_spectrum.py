@@ -60,7 +60,10 @@ class Spectrum(Penalty):
         n = self.total(count(w, mask), rows)
         targets = torch.where(k <= n, self.curve(k), 0)
         c1 = self.c1.to(sigma.device)
-        self.c1 = torch.where(c1.isnan(), (energy / targets.square().sum()).sqrt(), c1)
+        found = (energy / targets.square().sum()).sqrt()
+        # A batch without energy says nothing of the scale: the next one may.
+        found = torch.where((found > 0) & found.isfinite(), found, torch.nan)
+        self.c1 = torch.where(c1.isnan(), found, c1)
         off = torch.where(k <= n, sigma - self.c1 * targets, 0)
         is_seen = sigma > _SMALLEST * sigma[0]
         factors = torch.where(is_seen, 2 * off / torch.where(is_seen, sigma, 1), 0)

@@ -31,7 +31,7 @@ class Uniformity(Penalty):
     Example:
         >>> from isotropy import Representations
         >>> Uniformity()(Representations.from_cloud(torch.eye(2)))
-        tensor(-4., dtype=torch.float64)
+        tensor(-4.)
     """
 
     def __init__(
