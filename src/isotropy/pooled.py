@@ -32,7 +32,7 @@ def pooled_invariants(
     Nothing is copied to the host. Of fewer than two rows the invariants are not finite.
 
     Args:
-        clouds: n_i×d tensors in float32 or float64, d alike.
+        clouds: n_i×d tensors in float32 or float64, n_i ≥ 1, d alike.
         masks: for each cloud the rows that count, n_i booleans, or None for all.
         shrinkage: d×d symmetric Σ_S; no gradient flows to it.
         zeta: its share ζ.
@@ -47,12 +47,14 @@ def pooled_invariants(
     with full_precision(clouds[0]):
         n, centre = _centring(clouds, masks, shrinkage, group)
         product, fourth = _Products.apply(n, centre, masks, group, *clouds)  # type: ignore[no-untyped-call]
-        product, fourth = ranks.total(product, group) / (n - 1), ranks.total(fourth, group)
+        product, fourth = ranks.total(product, group), ranks.total(fourth, group)
+        freedom = (n - 1).clamp(min=0)  # of no row it would be negative, and its quotient finite
+        product = product / freedom
         if shrinkage is not None:
             shrinkage = shrinkage.detach().to(device=product.device, dtype=product.dtype)
             product = (1 - zeta) * product + zeta * shrinkage * centre.inverse * centre.inverse
         flat = product.flatten()
-        return n, Invariants(product.trace(), flat @ flat, fourth / (n - 1))
+        return n, Invariants(product.trace(), flat @ flat, fourth / freedom)
 
 
 def _centring(
