@@ -169,9 +169,10 @@ def circumstances() -> dict[str, object]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
+    device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return {
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "machine": f"{platform.system()} {platform.machine()}, {_processor()}",
+        "machine": f"{platform.system()} {platform.machine()}, {_processor()}{device}",
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "versions": versions,
