@@ -138,6 +138,11 @@ class Representations:
         )
 
     @classmethod
+    def from_weights(cls, model: nn.Module) -> Self:
+        """From a model's weight matrices alone, for the sites `vocabulary` and `head`."""
+        return cls(vocabulary=_vocabulary(model), head=_head(model))
+
+    @classmethod
     def from_cloud(
         cls, x: Tensor, labels: Tensor | None = None, mask: Tensor | None = None
     ) -> Self:

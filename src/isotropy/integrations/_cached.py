@@ -6,12 +6,15 @@ product of its rows with those gradients to its loss, whose gradient is the same
 "Scaling deep contrastive learning batch size under memory limited setup").
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from isotropy.inputs import COMPUTE_DTYPE
 from isotropy.penalties import Penalty
 from isotropy.representations import Rows
 
@@ -22,6 +25,17 @@ class CachedPenalty:
     Args:
         penalty: which.
         parts: the rows of each micro-batch, without graphs.
+
+    Attributes:
+        value: the weighted penalty of all rows together, without a graph.
+
+    Example:
+        >>> from isotropy import penalties
+        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+        >>> parts = [Rows((x[:2],), (None,)), Rows((x[2:],), (None,))]
+        >>> cached = CachedPenalty(penalties.ZeroMean(), parts)
+        >>> [len(part.blocks[0]) for part in parts], float(cached.value)
+        ([2, 2], 0.0)
     """
 
     def __init__(self, penalty: Penalty, parts: Sequence[Rows]) -> None:
@@ -30,24 +44,24 @@ class CachedPenalty:
                 part._replace(blocks=tuple(b.detach().requires_grad_() for b in part.blocks))
                 for part in parts
             ]
-            self.value = penalty.of(_union(leaves))
+            value = penalty.of(_union(leaves))
             blocks = [block for part in leaves for block in part.blocks]
-            gradients = iter(torch.autograd.grad(self.value, blocks, allow_unused=True))
+            gradients = iter(torch.autograd.grad(value, blocks, allow_unused=True))
+        self.value = value.detach()
         self._gradients = [[next(gradients) for _ in part.blocks] for part in leaves]
-        self.value = self.value.detach()
         self._next = 0
 
     def surrogate(self, rows: Rows) -> Tensor:
-        """Of the next micro-batch, a number whose gradient is the penalty's."""
+        """Of the next micro-batch, 0 with the penalty's gradient."""
         gradients = self._gradients[self._next]
         self._next += 1
-        return torch.stack(
-            [
-                (block * gradient.to(block.dtype)).sum()
-                for block, gradient in zip(rows.blocks, gradients, strict=True)
-                if gradient is not None
-            ]
-        ).sum()
+        total = self.value.new_zeros(())
+        for block, gradient in zip(rows.blocks, gradients, strict=True):
+            if gradient is not None:
+                # In full precision: half would round small gradients to zero.
+                full = block.to(COMPUTE_DTYPE[block.dtype])
+                total = total + ((full - full.detach()) * gradient.to(full.dtype)).sum()
+        return total
 
 
 def _union(parts: Sequence[Rows]) -> Rows:
@@ -63,9 +77,7 @@ def _union(parts: Sequence[Rows]) -> Rows:
             masks.append(
                 torch.cat(
                     [
-                        torch.ones(
-                            len(part.blocks[layer]), dtype=torch.bool, device=blocks[-1].device
-                        )
+                        torch.ones_like(part.blocks[layer][:, 0], dtype=torch.bool)
                         if mask is None
                         else mask
                         for part, mask in zip(parts, known, strict=True)
@@ -83,6 +95,11 @@ def _union(parts: Sequence[Rows]) -> Rows:
 
 @contextmanager
 def same_randomness() -> Iterator[None]:
-    """Leaves the generators as they were, so that what comes draws the same numbers again."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        yield
+    """Leaves all generators as they were, so that what comes draws the same numbers again."""
+    python, arrays = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)

@@ -58,7 +58,11 @@ class Penalty(nn.Module, ABC):
         Raises:
             SettingError: the representations have no such site.
         """
-        return self.of(representations.rows(self.site, include_padding=self.include_padding))
+        return self.of(self.rows(representations))
+
+    def rows(self, representations: Representations) -> Rows:
+        """The rows of a batch that it looks at."""
+        return representations.rows(self.site, include_padding=self.include_padding)
 
     def of(self, rows: Rows) -> Tensor:
         """The weighted penalty of rows that were taken from representations before, 0-d."""
