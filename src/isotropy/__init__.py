@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from isotropy._version import __version__
 
 if TYPE_CHECKING:
-    from isotropy import bars, errors, measures, penalties
+    from isotropy import bars, errors, measures, penalties, transforms
     from isotropy.measurement import Measurement, measure
     from isotropy.representations import Representations
 
-_MODULES = ("bars", "errors", "measures", "penalties")
+_MODULES = ("bars", "errors", "measures", "penalties", "transforms")
 _NAMES = {
     "Measurement": "measurement",
     "Representations": "representations",
@@ -29,6 +29,7 @@ __all__ = [
     "measure",
     "measures",
     "penalties",
+    "transforms",
 ]
 
 
