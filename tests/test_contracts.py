@@ -1,9 +1,18 @@
 import pytest
 
 from isotropy.measures import SPECS
-from isotropy.testing import check_measure
+from isotropy.penalties import SPECS as PENALTIES
+from isotropy.testing import check_measure, check_penalty
+
+# Without a shrinkage matrix the batch's own covariance stands in, and no gradient flows to that.
+WITH_FULL_GRADIENT = {"i-star": {"shrinkage": "identity"}}
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_measure_keeps_its_contract(name: str) -> None:
     check_measure(SPECS[name])
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_penalty_keeps_its_contract(name: str) -> None:
+    check_penalty(PENALTIES[name], **WITH_FULL_GRADIENT.get(name, {}))

@@ -180,7 +180,8 @@ def _counts(bars: Tensor, at_most: int | None = None) -> Tensor:
 
     A loop over few numbers is fastest in numpy, but there an accelerator would have to wait for it.
     """
-    table = torch.atleast_2d(bars.detach().double())
+    table = bars.detach().double()
+    table = table if table.ndim == 2 else table[None]
     if table.device.type == "cpu":
         counts = torch.tensor([count_prominent(row[row > 0]) for row in table.numpy()])
     else:

@@ -10,7 +10,7 @@ from isotropy.errors import SettingError
 from isotropy.inputs import as_symmetric
 from isotropy.method import MethodSpec
 from isotropy.penalties._penalty import Penalty, number
-from isotropy.penalties._sampled import TokenSample
+from isotropy.penalties._sampled import token_sample
 from isotropy.penalties._shrinkage import sample_covariance
 from isotropy.pooled import pooled_invariants
 from isotropy.representations import Rows
@@ -67,7 +67,7 @@ class IStar(Penalty):
         matrix = shrinkage if isinstance(shrinkage, Tensor) else None
         matrix = None if matrix is None else as_symmetric(matrix, name="shrinkage")
         self.register_buffer("shrinkage", matrix)
-        self.sample = None if tokens is None else TokenSample(tokens, seed)
+        self.sample = token_sample(tokens, seed)
 
     def value(self, rows: Rows) -> Tensor:
         """1 − IsoScore*."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from isotropy.measures._iso_score_unbiased import score_unbiased
 from isotropy.method import MethodSpec
 from isotropy.penalties._penalty import Penalty
-from isotropy.penalties._sampled import TokenSample
+from isotropy.penalties._sampled import token_sample
 from isotropy.pooled import pooled_invariants
 from isotropy.representations import Rows
 
@@ -49,7 +49,7 @@ class IsoScoreUnbiased(Penalty):
         **settings: Any,
     ) -> None:
         super().__init__(weight=weight, site=site, **settings)
-        self.sample = None if tokens is None else TokenSample(tokens, seed)
+        self.sample = token_sample(tokens, seed)
 
     def value(self, rows: Rows) -> Tensor:
         """1 − the unbiased score, in the rows' units and not clipped."""

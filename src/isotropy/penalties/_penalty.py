@@ -165,7 +165,7 @@ def covariance(penalty: Penalty, rows: Rows) -> Tensor:
     mean, n = both[:-1] / both[-1], both[-1]
     centred = [kept(x - mean, mask) for x, mask in parts]
     product = torch.stack([y.T @ y for y in centred]).sum(dim=0)
-    return penalty.total(product, rows) / (n - 1)
+    return penalty.total(product, rows) / torch.where(n > 1, n - 1, torch.nan)
 
 
 def directions(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ class TokenSample:
 
     def __init__(self, size: int, seed: int = 0) -> None:
         self.size = whole_number("tokens", size, low=2)
-        self.seed = whole_number("seed", seed, low=0)
+        self.seed = seed
         self.step = 0
 
     def __call__(self, rows: Rows) -> Rows:
@@ -50,6 +50,16 @@ class TokenSample:
             keys = torch.where(counts, keys, torch.inf)
         drawn, places = keys.topk(self.size, largest=False)
         return Rows((_Take.apply(places, *rows.blocks),), (drawn.isfinite(),))  # type: ignore[no-untyped-call]
+
+
+def token_sample(tokens: int | None, seed: int) -> TokenSample | None:
+    """The sample that a penalty's settings ask for, none without `tokens`.
+
+    Raises:
+        SettingError: there is no such number of tokens, or no such seed.
+    """
+    seed = whole_number("seed", seed, low=0)
+    return None if tokens is None else TokenSample(tokens, seed)
 
 
 class _Take(torch.autograd.Function):

@@ -51,7 +51,7 @@ class Spectrum(Penalty):
         gram = _gram(w.T if is_wide else w)
         if not is_wide:
             gram = self.total(gram, rows)
-        # Not finite, the solver would fail: so does then the energy, and with it the value.
+        # The solver would fail on what is not finite.
         energy = gram.trace()
         squares, vectors = torch.linalg.eigh(torch.where(energy.isfinite(), gram, 0))
         sigma, vectors = squares.flip(0).clamp(min=0).sqrt(), vectors.flip(1)
@@ -68,7 +68,7 @@ class Spectrum(Penalty):
         is_seen = sigma > _SMALLEST * sigma[0]
         factors = torch.where(is_seen, 2 * off / torch.where(is_seen, sigma, 1), 0)
         matrix = world * (vectors * factors) @ vectors.T
-        total = off.square().sum() + 0 * energy
+        total = torch.where((n > 0) & energy.isfinite(), off.square().sum(), torch.nan)
         value: Tensor = _WithGradient.apply(x, total, matrix, is_wide)  # type: ignore[no-untyped-call]
         return value
 

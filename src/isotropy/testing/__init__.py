@@ -4,5 +4,7 @@ Every check reads what a component says of itself in its spec and raises an Asse
 it does not hold.
 """
 
+from isotropy.testing._accelerator import no_host_copies as no_host_copies
 from isotropy.testing._measure import check_measure as check_measure, numbers as numbers
+from isotropy.testing._penalty import check_penalty as check_penalty
 from isotropy.testing._tools import hostile_clouds as hostile_clouds
