@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from isotropy.errors import InputError, SettingError
+from isotropy.inputs import ACCEPTED, COMPUTE_DTYPE
 from isotropy.sites import Site, pool_states
 
 Mask = Tensor | None
@@ -112,8 +113,12 @@ class Representations:
         """
         encoder = _entry(output, "encoder_hidden_states")
         decoder = _entry(output, "decoder_hidden_states")
-        last = _entry(output, "encoder_last_hidden_state" if decoder else "last_hidden_state")
+        # Of an encoder-decoder model `last_hidden_state` is the decoder's.
+        last = _entry(output, "encoder_last_hidden_state")
+        if last is None:
+            last = _entry(output, "last_hidden_state")
         states = encoder or _entry(output, "hidden_states")
+        model = _unwrapped(model)
         only_last = states is None
         if states is None:
             if last is None:
@@ -151,9 +156,12 @@ class Representations:
         Raises:
             InputError: wrong shapes.
         """
-        if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
-            given = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise InputError(f"got a cloud of {given}, expected an n×d floating-point tensor")
+        if not isinstance(x, Tensor) or x.ndim != 2 or x.dtype not in COMPUTE_DTYPE:
+            given = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise InputError(
+                f"got a cloud of {given.removeprefix('torch.')}, expected an n×d tensor of "
+                f"{ACCEPTED}"
+            )
         for name, column in (("labels", labels), ("mask", mask)):
             if column is not None and column.shape[:1] != x.shape[:1]:
                 raise InputError(
@@ -250,6 +258,18 @@ def _as_classes(labels: Tensor | None, rows: Tensor) -> Tensor | None:
     return labels
 
 
+def _unwrapped(model: Any) -> Any:
+    """The Hugging Face model inside of what trains or adapts it."""
+    while isinstance(model, nn.Module):
+        if hasattr(model, "get_base_model"):  # of adapters, as peft has them
+            model = model.get_base_model()
+        elif not hasattr(model, "get_input_embeddings") and hasattr(model, "module"):
+            model = model.module  # of data-parallel training
+        else:
+            break
+    return model
+
+
 def _vocabulary(model: Any) -> Tensor | None:
     try:
         embedding = model.get_input_embeddings()
@@ -261,12 +281,16 @@ def _vocabulary(model: Any) -> Tensor | None:
 
 def _head(model: Any) -> Tensor | None:
     """The last linear layer outside of the encoder; of a language model, its output matrix."""
-    if not isinstance(model, nn.Module):
-        return None
     base = getattr(model, "base_model", None)
-    inside = set(base.modules()) if isinstance(base, nn.Module) and base is not model else set()
-    outside = [m for m in model.modules() if isinstance(m, nn.Linear) and m not in inside]
-    return outside[-1].weight if outside and inside else None
+    if not (isinstance(model, nn.Module) and isinstance(base, nn.Module)):
+        return None
+    if base is model:  # some language models are not divided into an encoder and a head
+        layers = [getattr(model, "get_output_embeddings", lambda: None)()]
+    else:
+        inside = set(base.modules())
+        layers = [m for m in model.modules() if m not in inside]
+    weights = [layer.weight for layer in layers if isinstance(layer, nn.Linear)]
+    return weights[-1] if weights else None
 
 
 def _is_causal(model: Any) -> bool:
