@@ -128,8 +128,9 @@ class Flow(Layer):
         rows = self._working(x)
         with full_precision(rows):
             z, log_det = self.glow(rows)
-            distances: Tensor = z.square().sum(dim=1) / 2
-            return distances + self.d / 2 * math.log(2 * math.pi) - log_det
+            constant = self.d / 2 * math.log(2 * math.pi)
+            result: Tensor = z.square().sum(dim=1) / 2 + constant - log_det
+        return result
 
     def own_loss(self) -> Tensor | None:
         """The mean of −log p of the rows seen last in training, detached; None before any."""
