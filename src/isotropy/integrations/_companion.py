@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from isotropy.errors import SettingError, unknown_name
 from isotropy.integrations._cached import CachedPenalty, same_randomness
 from isotropy.integrations._checks import as_penalty, as_steps, needs_refresh
+from isotropy.integrations._item_count import ignores_item_count
 from isotropy.integrations._samples import decoder_mask, fixed_batches, this_ranks_batches
 from isotropy.integrations._saved import load_penalty, save_penalty
 from isotropy.integrations._terms import Terms
@@ -44,6 +45,7 @@ class Companion:
         track_dataset: on which data.
         track_rows: on how many of its rows.
         track_site: which rows of states are measured.
+        averages: whether to see to it that the loss of a step is the mean over its micro-batches.
 
     Raises:
         SettingError: a setting that makes no sense.
@@ -62,6 +64,7 @@ class Companion:
         track_dataset: Any = None,
         track_rows: int = 512,
         track_site: str = "cls@last",
+        averages: bool = True,
     ) -> None:
         if accumulate not in get_args(Accumulate):
             raise unknown_name("accumulate", str(accumulate), get_args(Accumulate))
@@ -85,6 +88,7 @@ class Companion:
         self._batches: list[Inputs] = []
         self._next = 0
         self._cached: CachedPenalty | None = None
+        self._knows_reduction = not averages
         self._restored = False
         self._last_tracked: int | None = None
 
@@ -94,6 +98,9 @@ class Companion:
         """The micro-batches of the next step; they are remembered."""
         found = inner(*arguments)
         self._batches, self._next, self._cached = found[0], 0, None
+        if self._has_to_average(found[0]):
+            self.trainer.model_accepts_loss_kwargs = False
+            return found[0], None
         return found
 
     def compute_loss(
@@ -172,6 +179,20 @@ class Companion:
         if getattr(config, "output_hidden_states", False) or not isinstance(outputs, dict):
             return outputs
         return type(outputs)(**{k: v for k, v in outputs.items() if k not in _STATES})
+
+    def _has_to_average(self, batches: list[Inputs]) -> bool:
+        """Whether the trainer adds up losses that it should average; looked at once."""
+        trainer = self.trainer
+        is_divided = len(batches) > 1 or trainer.args.world_size > 1 or trainer.args.n_gpu > 1
+        if self._knows_reduction or not batches or not is_divided:
+            return False
+        self._knows_reduction = True
+        if not trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None:
+            return False
+        if trainer.label_smoother is not None or "labels" not in batches[0]:
+            return False
+        with same_randomness():
+            return ignores_item_count(trainer.model, trainer._prepare_inputs(dict(batches[0])))
 
     # ---- The times ----
 
@@ -253,8 +274,7 @@ class Companion:
             if getattr(module, "gradient_checkpointing", False) and keywords.get("use_reentrant"):
                 raise SettingError(
                     "got gradient checkpointing with use_reentrant=True, whose states have no "
-                    "gradient, expected the other kind; pass "
-                    "gradient_checkpointing_kwargs={'use_reentrant': False}"
+                    "gradient, expected use_reentrant=False, which is the default"
                 )
 
 

@@ -93,6 +93,10 @@ class IsotropyTrainer(_WithPenalty, Trainer):
     forward pass that the loss comes from. Evaluation and prediction are untouched, so that
     `eval_loss` is the task's. Checkpoints hold the penalty's state.
 
+    With gradient accumulation, a step's loss is the mean over its micro-batches, as that of the
+    undivided batch is. `Trainer` adds the losses of many models up instead, BERT's among them,
+    which accept its count of items and ignore it: they are recognised by their first batch.
+
     Args:
         arguments: the `Trainer`'s.
         penalty: the penalty, its weight included; without one, measures are tracked all the same.
@@ -213,7 +217,8 @@ class IsotropyCallback(_Times):
                 f"got a trainer of type {type(trainer).__name__}, expected a transformers.Trainer; "
                 "write trainer.add_callback(IsotropyCallback(trainer, ...))"
             )
-        super().__init__(Companion(trainer, **settings))
+        averages = settings.get("penalty") is not None
+        super().__init__(Companion(trainer, **settings, averages=averages))
         inner = trainer.compute_loss
 
         def compute_loss(
