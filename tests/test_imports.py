@@ -38,6 +38,7 @@ HOUSE = (
     ("measurement", "testing"),
     ("integrations",),
     ("experiments", "report"),
+    ("_command_options", "_transform_commands"),
     ("cli",),
     ("__main__",),
 )

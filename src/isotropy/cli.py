@@ -10,6 +10,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from isotropy import _transform_commands
+from isotropy._command_options import (
+    Device,
+    Format,
+    Key,
+    NoProgress,
+    Overwrite,
+    SourceArgument,
+    examples,
+    value,
+)
 from isotropy._version import __version__
 from isotropy.errors import IsotropyError, unknown_name
 
@@ -45,13 +56,6 @@ def main() -> None:
     app(prog_name="isotropy")
 
 
-def _examples(*lines: str) -> str:
-    """The end of a command's --help: example calls, kept as they are."""
-    return "\n".join(
-        ["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)]
-    )
-
-
 def _show_version(asked: bool) -> None:
     if asked:
         typer.echo(f"isotropy {__version__}")
@@ -59,7 +63,7 @@ def _show_version(asked: bool) -> None:
 
 
 @app.callback(
-    epilog=_examples(
+    epilog=examples(
         "isotropy measure embeddings.npy",
     )
 )
@@ -72,15 +76,9 @@ def _isotropy(
     """Measure the isotropy of embeddings."""
 
 
-_Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Where to compute, such as cpu or cuda.")
-]
-_NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no progress bars.")]
-
-
 @app.command(
     "measure",
-    epilog=_examples(
+    epilog=examples(
         "isotropy measure embeddings.npy",
         "isotropy measure shards/ --measures iso_score_unbiased,two_nn --interval .95",
         "isotropy measure layers.parquet --by layer --json scores.json",
@@ -89,9 +87,7 @@ _NoProgress = Annotated[bool, typer.Option("--no-progress", help="Show no progre
     ),
 )
 def _measure(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A file, a folder of shards, or - for stdin.")
-    ],
+    source: SourceArgument,
     measures: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="What to measure; see `isotropy list measures`."),
@@ -109,14 +105,8 @@ def _measure(
     html: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write HTML; - prints it, and no table.")
     ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Which array or column, where there are several."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="npy, jsonl, ..., where the name does not tell."),
-    ] = None,
+    key: Key = None,
+    format: Format = None,
     sample: Annotated[
         int, typer.Option(metavar="N", help="Rows drawn for measures that cannot take them all.")
     ] = 20_000,
@@ -125,8 +115,8 @@ def _measure(
         list[str] | None,
         typer.Option("--set", metavar="M.OPTION=VALUE", help="An option of measure M; repeatable."),
     ] = None,
-    device: _Device = None,
-    no_progress: _NoProgress = False,
+    device: Device = None,
+    no_progress: NoProgress = False,
 ) -> None:
     """Measure a file, a folder of shards or standard input.
 
@@ -174,7 +164,7 @@ def _measure(
 
 @app.command(
     "embed",
-    epilog=_examples(
+    epilog=examples(
         "isotropy embed minilm --text sentences.txt --out embeddings.safetensors",
         "isotropy embed ./my-bert --text train.jsonl --column sentence \\",
         "  --site mean@all --out layers.parquet",
@@ -206,11 +196,9 @@ def _embed(
     model_dtype: Annotated[
         str, typer.Option(metavar="DTYPE", help="In what to run: float32, bfloat16, float16, auto.")
     ] = "float32",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing file.")
-    ] = False,
-    device: _Device = None,
-    no_progress: _NoProgress = False,
+    overwrite: Overwrite = False,
+    device: Device = None,
+    no_progress: NoProgress = False,
 ) -> None:
     """Embed the texts of a file with a Hugging Face encoder.
 
@@ -239,6 +227,9 @@ def _embed(
     typer.echo(str(summary))
 
 
+_transform_commands.add_to(app)
+
+
 def _list_measures() -> str:
     from isotropy import tables
     from isotropy.measures import SPECS
@@ -246,13 +237,21 @@ def _list_measures() -> str:
     return tables.measures(SPECS.values())
 
 
-_LISTS = {"measures": _list_measures}
+def _list_methods() -> str:
+    from isotropy import layers, penalties, tables, transforms
+
+    kinds = (penalties.SPECS, layers.SPECS, transforms.SPECS)
+    return tables.methods(spec for specs in kinds for spec in specs.values())
+
+
+_LISTS = {"measures": _list_measures, "methods": _list_methods}
 
 
 @app.command(
     "list",
-    epilog=_examples(
+    epilog=examples(
         "isotropy list measures",
+        "isotropy list methods",
     ),
 )
 def _list(
@@ -280,27 +279,15 @@ def _options(settings: list[str]) -> dict[str, dict[str, Any]]:
     """`["m.k=3"]` as `{"m": {"k": 3}}`."""
     options: dict[str, dict[str, Any]] = {}
     for setting in settings:
-        path, equals, value = setting.partition("=")
+        path, equals, text = setting.partition("=")
         measure, dot, option = path.strip().replace("-", "_").partition(".")
         if not (measure and dot and option and equals):
             raise typer.BadParameter(
                 f"got {setting!r}, expected MEASURE.OPTION=VALUE such as mle_dimension.k=10",
                 param_hint="--set",
             )
-        options.setdefault(measure, {})[option] = _value(value.strip())
+        options.setdefault(measure, {})[option] = value(text.strip())
     return options
-
-
-def _value(text: str) -> bool | int | float | str:
-    """A value as it is meant: true, false, a number, else text."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
 
 
 def _json(record: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from isotropy.measurement import Measurement, Score
     from isotropy.measures import MeasureSpec
+    from isotropy.method import MethodSpec
 
 WIDTH = 80
 _GAP = 2  # columns between two columns of a table
@@ -85,6 +86,12 @@ def measures(specs: Iterable["MeasureSpec"]) -> str:
     if not all(spec.default for spec in specs):
         notes += "; *: measured only when named with --measures"
     return f"{drawn}\n\n{_wrap(notes)}"
+
+
+def methods(specs: Iterable["MethodSpec"]) -> str:
+    """What can be done to embeddings: every penalty, layer and transform."""
+    rows = [[spec.name, spec.kind, spec.summary] for spec in specs]
+    return table(["method", "kind", "what it is"], rows, numbers=False)
 
 
 def number(value: float | None) -> str:

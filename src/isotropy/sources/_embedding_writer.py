@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -19,19 +19,25 @@ from torch import Tensor
 from isotropy.errors import SettingError, SourceError
 from isotropy.sources._messages import one_line
 
-# Room for a safetensors header, which stands first and is known last.
+# Room for a safetensors header, which stands first and is known last: for itself and the metadata,
+# and for each column beside its name.
 _HEADER_BYTES = 1 << 14
+_ENTRY_BYTES = 128
 _LONGEST_VALUE = 500
 
-_DTYPE_NAMES = {torch.float16: "F16", torch.float32: "F32"}
 _NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.float16: np.dtype("<f2"),
     torch.float32: np.dtype("<f4"),
+    torch.float64: np.dtype("<f8"),
 }
+_DTYPE_NAMES = {"f": "F", "i": "I", "u": "U"}
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+"""The values of each column for some rows."""
 
 
 class _Format(Protocol):
-    def write(self, rows: NDArray[Any], columns: Mapping[str, NDArray[np.int64]]) -> None:
+    def write(self, rows: NDArray[Any], columns: Columns) -> None:
         """Append k×d rows and the k values of each column."""
 
     def finish(self, metadata: Mapping[str, str]) -> None:
@@ -39,16 +45,20 @@ class _Format(Protocol):
 
 
 class EmbeddingWriter:
-    """A file of embeddings with int64 columns, `.safetensors` or `.parquet`, in bounded memory.
+    """A file of embeddings with columns, in bounded memory.
+
+    `.safetensors` holds columns of numbers and booleans, `.parquet` those of text too, `.npy` none.
+    The first block tells the columns' types.
 
     As a context manager: until `finish` the rows are in a hidden file beside the target, which is
     removed if anything goes wrong. So there is never half a file under the target's name.
 
     Args:
         out: the file to write.
-        dtype: float16 or float32.
+        dtype: float16, float32 or float64.
         columns: names of the columns.
         overwrite: whether an existing file may be replaced.
+        endings: which formats may be written.
 
     Raises:
         SettingError: the file exists, or has another ending.
@@ -62,9 +72,10 @@ class EmbeddingWriter:
         dtype: torch.dtype,
         columns: tuple[str, ...],
         overwrite: bool = False,
+        endings: tuple[str, ...] = (".safetensors", ".parquet"),
     ) -> None:
         with _writing(Path(out)):
-            self.out = _checked(Path(out), overwrite)
+            self.out = _checked(Path(out), overwrite, endings)
         self._dtype = dtype
         self._columns = columns
         # A link keeps pointing to the file that it names.
@@ -88,11 +99,11 @@ class EmbeddingWriter:
     ) -> None:
         self._open.close()
 
-    def write(self, rows: Tensor, columns: Mapping[str, NDArray[np.int64]]) -> None:
+    def write(self, rows: Tensor, columns: Columns) -> None:
         """Append k×d rows with the k values of each column."""
         with _writing(self.out):
             if self._format is None:
-                self._format = self._start(rows.shape[1])
+                self._format = self._start(rows.shape[1], columns)
             array = rows.detach().cpu().to(self._dtype).contiguous().numpy()
             self._format.write(array.astype(_NUMPY_DTYPES[self._dtype], copy=False), columns)
 
@@ -110,9 +121,13 @@ class EmbeddingWriter:
             os.fsync(self._file.fileno())
             self._part.replace(self._target)
 
-    def _start(self, features: int) -> _Format:
-        if self.out.suffix.lower() == ".parquet":
-            parquet = _Parquet(self._file, features, self._dtype, self._columns)
+    def _start(self, features: int, columns: Columns) -> _Format:
+        ending = self.out.suffix.lower()
+        if ending == ".npy":
+            return _Npy(self._file, features, self._dtype)
+        if ending == ".parquet":
+            first = {name: columns[name] for name in self._columns}
+            parquet = _Parquet(self._file, features, self._dtype, first)
             self._open.callback(parquet.close)
             return parquet
         side: dict[str, IO[bytes]] = {}
@@ -133,55 +148,87 @@ class _Safetensors:
     ) -> None:
         self._file, self._features, self._dtype, self._side = file, features, dtype, side
         self._rows = 0
-        file.write(bytes(8 + _HEADER_BYTES))
+        self._types: dict[str, np.dtype[Any]] = {}
+        entries = sum(len(json.dumps(name)) + _ENTRY_BYTES for name in side)
+        self._room = _HEADER_BYTES + -(-entries // 8) * 8
+        file.write(bytes(8 + self._room))
 
-    def write(self, rows: NDArray[Any], columns: Mapping[str, NDArray[np.int64]]) -> None:
+    def write(self, rows: NDArray[Any], columns: Columns) -> None:
         self._rows += len(rows)
         self._file.write(rows.data)
         for name, side in self._side.items():
-            side.write(columns[name].astype("<i8").data)
+            values = columns[name]
+            dtype = self._types.setdefault(name, values.dtype.newbyteorder("<"))
+            side.write(_as(values, dtype, name).data)
 
     def finish(self, metadata: Mapping[str, str]) -> None:
         end = self._rows * self._features * self._dtype.itemsize
         header: dict[str, Any] = {"__metadata__": {"format": "pt", **metadata}}
         header["embeddings"] = {
-            "dtype": _DTYPE_NAMES[self._dtype],
+            "dtype": _dtype_name(_NUMPY_DTYPES[self._dtype]),
             "shape": [self._rows, self._features],
             "data_offsets": [0, end],
         }
         for name, side in self._side.items():
-            offsets = [end, end := end + 8 * self._rows]
-            header[name] = {"dtype": "I64", "shape": [self._rows], "data_offsets": offsets}
+            dtype = self._types[name]
+            offsets = [end, end := end + dtype.itemsize * self._rows]
+            header[name] = {
+                "dtype": _dtype_name(dtype),
+                "shape": [self._rows],
+                "data_offsets": offsets,
+            }
             side.seek(0)
             shutil.copyfileobj(side, self._file, 1 << 20)
         text = json.dumps(header).encode()
         self._file.seek(0)
         # The format allows spaces at the header's end.
-        self._file.write(struct.pack("<Q", _HEADER_BYTES) + text.ljust(_HEADER_BYTES))
+        self._file.write(struct.pack("<Q", self._room) + text.ljust(self._room))
+
+
+class _Npy:
+    """numpy's header, which has room for any number of rows, and then the rows."""
+
+    def __init__(self, file: IO[bytes], features: int, dtype: torch.dtype) -> None:
+        self._file, self._features = file, features
+        self._descr = np.lib.format.dtype_to_descr(_NUMPY_DTYPES[dtype])
+        self._rows = 0
+        self._write_header()
+
+    def write(self, rows: NDArray[Any], columns: Columns) -> None:
+        self._rows += len(rows)
+        self._file.write(rows.data)
+
+    def finish(self, metadata: Mapping[str, str]) -> None:
+        self._file.seek(0)
+        self._write_header()
+
+    def _write_header(self) -> None:
+        shape = (self._rows, self._features)
+        header = {"descr": self._descr, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 class _Parquet:
     """A fixed-size list column `embedding` beside the others; a row group a block."""
 
-    def __init__(
-        self, file: IO[bytes], features: int, dtype: torch.dtype, columns: tuple[str, ...]
-    ) -> None:
+    def __init__(self, file: IO[bytes], features: int, dtype: torch.dtype, first: Columns) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
-        value = pa.float16() if dtype == torch.float16 else pa.float32()
-        fields = [("embedding", pa.list_(value, features)), *((c, pa.int64()) for c in columns)]
-        self._schema = pa.schema(fields)
+        value = pa.from_numpy_dtype(_NUMPY_DTYPES[dtype])
+        fields = [(name, _arrow(values, name).type) for name, values in first.items()]
+        self._schema = pa.schema([("embedding", pa.list_(value, features)), *fields])
         # Numbers like these hardly repeat, so that neither compression nor dictionaries help.
         self._writer = parquet.ParquetWriter(
             file, self._schema, compression="none", use_dictionary=False
         )
 
-    def write(self, rows: NDArray[Any], columns: Mapping[str, NDArray[np.int64]]) -> None:
+    def write(self, rows: NDArray[Any], columns: Columns) -> None:
         import pyarrow as pa
 
         embeddings = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
-        arrays = [embeddings, *(pa.array(columns[name]) for name in self._schema.names[1:])]
+        fields = list(self._schema)[1:]
+        arrays = [embeddings, *(_arrow(columns[f.name], f.name, f.type) for f in fields)]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def finish(self, metadata: Mapping[str, str]) -> None:
@@ -194,12 +241,42 @@ class _Parquet:
             self._writer.close()
 
 
-def _checked(out: Path, overwrite: bool) -> Path:
+def _as(values: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+    """A column's values in the type that its first ones had."""
+    if not np.can_cast(values.dtype, dtype):
+        raise _other_type(name, values.dtype, dtype)
+    return np.ascontiguousarray(values, dtype=dtype)
+
+
+def _arrow(values: NDArray[Any], name: str, type_: Any = None) -> Any:
+    """A column's values as Arrow has them."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, type=type_)
+    except (pa.ArrowException, TypeError) as error:
+        raise _other_type(name, values.dtype, type_) from error
+
+
+def _other_type(name: str, given: object, expected: object) -> SourceError:
+    return SourceError(
+        f"got values of type {given} in column {name!r}, expected {expected or 'one'} type as in "
+        "its first rows; make them alike, or leave the column out"
+    )
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """What safetensors calls a dtype of numpy."""
+    return "BOOL" if dtype.kind == "b" else f"{_DTYPE_NAMES[dtype.kind]}{8 * dtype.itemsize}"
+
+
+def _checked(out: Path, overwrite: bool, endings: tuple[str, ...]) -> Path:
     if "\0" in str(out):
         raise SettingError(f"got output file {str(out)!r}, expected a name without a zero byte")
-    if out.suffix.lower() not in (".safetensors", ".parquet"):
+    if out.suffix.lower() not in endings:
         raise SettingError(
-            f"got output file {str(out)!r}, expected a name that ends in .safetensors or .parquet"
+            f"got output file {str(out)!r}, expected a name that ends in "
+            f"{', '.join(endings[:-1])} or {endings[-1]}"
         )
     if out.is_dir():
         raise SettingError(f"got output file {str(out)!r}, which is a folder, expected a file")

@@ -15,7 +15,7 @@ from isotropy.sources import Source
 from isotropy.transforms._scatter import Scatter
 
 # A chunk of this many values takes 64 MiB in float32.
-_CHUNK_VALUES = 1 << 24
+CHUNK_VALUES = 1 << 24
 # Rows in a chunk where the number of features is not known beforehand.
 _CHUNK_ROWS = 4096
 # Up to this many multiplications, products are taken in float64: it costs a second or less.
@@ -111,7 +111,7 @@ class Reader:
             return self.chunk_rows
         if self.source.features is None:
             return _CHUNK_ROWS
-        return max(1, _CHUNK_VALUES // self.source.features)
+        return max(1, CHUNK_VALUES // self.source.features)
 
     def _weights(self, columns: Any, numbers: Tensor) -> Tensor:
         """The weights of some rows, in float64."""

@@ -2,7 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from isotropy.errors import InputError, SettingError
 from isotropy.inputs import (
+    COMPUTE_DTYPE,
     ArrayLike,
     as_tensor,
     check_array,
@@ -24,7 +25,7 @@ from isotropy.inputs import (
     require_rows,
 )
 from isotropy.output import Progress, progress_bars
-from isotropy.sources import Source, open_source
+from isotropy.sources import Chunk, Source, open_source
 from isotropy.transforms import _saved
 from isotropy.transforms._reader import Reader, as_weights
 
@@ -84,7 +85,7 @@ class Transform(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 del self.feature_names_in_
         else:
             source = open_source(self._array(X, reset=True), key=key, format=format)
-        bars = progress_bars() if progress is True else nullcontext(progress or _silent)
+        bars = progress_bars() if progress is True else nullcontext(progress or silent)
         with bars as report, torch.no_grad():
             reader = Reader(source, as_weights(weights), _device(device), chunk_rows, report)
             fitted = self._fit(reader)
@@ -103,7 +104,7 @@ class Transform(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         return self._mapped(X, self._map, self.n_features_in_)
 
-    def _mapped(self, X: Any, function: Any, features: int) -> Any:
+    def _mapped(self, X: Any, function: Callable[[Tensor], Tensor], features: int) -> Any:
         if isinstance(X, str | os.PathLike | Source):
             raise InputError(
                 f"got a source of type {type(X).__name__}, expected an array or a tensor; files "
@@ -114,16 +115,33 @@ class Transform(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             X = self._array(X, reset=False) if features == self.n_features_in_ else _plain(X)
             x = as_tensor(X)
-        require_rows(len(x), 1)
+        y = self._checked(x, function, features)
+        return y.to(X.dtype) if isinstance(X, Tensor) else y.numpy().astype(X.dtype, copy=False)
+
+    def map_chunk(self, chunk: Chunk, name: str) -> Tensor:
+        """The mapped rows of a source's chunk, in the dtype in which they are computed."""
+        numbers = torch.arange(chunk.start, chunk.start + len(chunk.rows))
+        x = chunk.rows.to(COMPUTE_DTYPE[chunk.rows.dtype])
+        return self._checked(x, self._map, self.n_features_in_, name, numbers)
+
+    def _checked(
+        self,
+        x: Tensor,
+        function: Callable[[Tensor], Tensor],
+        features: int,
+        name: str = "x",
+        numbers: Tensor | None = None,
+    ) -> Tensor:
+        """What the function gives for rows of the right kind."""
+        require_rows(len(x), 1, name=name)
         if x.shape[1] != features:
             raise InputError(
-                f"got x with shape {tuple(x.shape)}: X has {x.shape[1]} features, but "
-                f"{type(self).__name__} is expecting {features} features as input"
+                f"got {name} with {x.shape[1]} features, expected {features}: X has {x.shape[1]} "
+                f"features, but {type(self).__name__} is expecting {features} features as input"
             )
-        finite_range(x)
+        finite_range(x, name=name, numbers=numbers)
         with full_precision(x):
-            y = function(x)
-        return y.to(X.dtype) if isinstance(X, Tensor) else y.numpy().astype(X.dtype, copy=False)
+            return function(x)
 
     def save(self, path: str | Path) -> None:
         """Write it to a `.safetensors` file, all of it or nothing; an existing one is replaced.
@@ -307,5 +325,5 @@ def _plain(X: Any) -> NDArray[Any]:
     return _as_float(array)
 
 
-def _silent(stage: str, done: int, total: int | None) -> None:
+def silent(stage: str, done: int, total: int | None) -> None:
     pass

@@ -1,0 +1,160 @@
+"""Transforms and files of embeddings: `apply` maps files that are larger than memory."""
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from isotropy._version import __version__
+from isotropy.errors import InputError, SourceError
+from isotropy.inputs import ArrayLike
+from isotropy.output import Progress, progress_bars
+from isotropy.sources import Source, open_source
+from isotropy.sources._embedding_writer import EmbeddingWriter
+from isotropy.transforms._reader import CHUNK_VALUES
+from isotropy.transforms._transform import Transform, silent, whole
+
+ENDINGS = (".safetensors", ".parquet", ".npy")
+"""The formats that can be written."""
+
+# Rows in a chunk where the number of features is not known beforehand.
+_CHUNK_ROWS = 4096
+# What the embeddings are called in these formats: no column may be called so.
+_TAKEN = {".safetensors": "embeddings", ".parquet": "embedding"}
+
+
+class Applied(NamedTuple):
+    """What `apply` wrote.
+
+    Attributes:
+        out: the file.
+        rows: how many rows.
+        features: how many features.
+        columns: the columns that it kept.
+        left_out: the columns that the format cannot hold.
+    """
+
+    out: str
+    rows: int
+    features: int
+    columns: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def __str__(self) -> str:
+        text = f"wrote {self.rows} rows × {self.features} features to {self.out}"
+        if self.columns:
+            text += f", with {', '.join(self.columns)}"
+        if self.left_out:
+            text += f"; left out {', '.join(self.left_out)}, which .parquet could hold"
+        return text
+
+
+def apply(
+    transform: Transform,
+    source: ArrayLike | str | Path | Source,
+    out: str | Path,
+    *,
+    key: str | None = None,
+    format: str | None = None,
+    overwrite: bool = False,
+    chunk_rows: int | None = None,
+    progress: bool | Progress = False,
+) -> Applied:
+    """Map a source that may be larger than memory into a file, chunk by chunk.
+
+    The embeddings keep their dtype (bfloat16 becomes float32). The source's other columns go with
+    them: all to `.parquet`, those of numbers and booleans to `.safetensors`, none to `.npy`. The
+    file has its name only once it is whole.
+
+    Args:
+        transform: a fitted transform.
+        source: a file, a folder of shards, or anything else that `isotropy.measure` takes.
+        out: the file to write, which ends in .safetensors, .parquet or .npy.
+        key: which array or column holds the embeddings, where there are several.
+        format: the source's format, where its name does not tell.
+        overwrite: whether an existing file may be replaced.
+        chunk_rows: how many rows to read at a time.
+        progress: True for progress bars, or a function that is told how far it is.
+
+    Raises:
+        SettingError: the file exists, or has another ending.
+        InputError: another number of features than it was fitted on, or bad values.
+        SourceError: the source cannot be read, or nothing can be written there.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from isotropy import transforms
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> whitening = transforms.Whitening(k=4).fit(x)
+        >>> with TemporaryDirectory() as folder:
+        ...     done = transforms.apply(whitening, x, f"{folder}/white.npy")
+        >>> done.rows, done.features
+        (100, 4)
+    """
+    check_is_fitted(transform)
+    if chunk_rows is not None:
+        whole("chunk_rows", chunk_rows, 1)
+    opened = open_source(source, key=key, format=format)
+    features = transform.n_features_in_
+    if opened.features not in (None, features):
+        raise InputError(
+            f"got {opened.name} with {opened.features} features, expected {features}, on which "
+            f"this {type(transform).__name__} was fitted"
+        )
+    at_a_time = chunk_rows or max(1, CHUNK_VALUES // (opened.features or _CHUNK_ROWS))
+    first = next(opened.chunks(1, opened.columns), None)
+    if first is None:
+        raise SourceError(f"got {opened.name} with 0 rows, expected embeddings")
+    ending = Path(out).suffix.lower()
+    columns = tuple(
+        name
+        for name in opened.columns
+        if ending == ".parquet"
+        or (ending == ".safetensors" and first.columns[name].dtype.kind in "fiub")
+        if name != _TAKEN.get(ending)
+    )
+    dtype = first.rows.dtype
+    if dtype == torch.bfloat16:  # neither numpy nor Parquet has it
+        dtype = torch.float32
+    bars = progress_bars() if progress is True else nullcontext(progress or silent)
+    writer = EmbeddingWriter(
+        out, dtype=dtype, columns=columns, overwrite=overwrite, endings=ENDINGS
+    )
+    with bars as report, torch.no_grad(), writer:
+        rows = 0
+        report("mapping", 0, opened.n_rows)
+        for chunk in opened.chunks(at_a_time, columns):
+            if not len(chunk.rows):
+                continue
+            mapped = transform.map_chunk(chunk, opened.name)
+            writer.write(mapped, chunk.columns)
+            rows += len(chunk.rows)
+            report("mapping", rows, opened.n_rows)
+        writer.finish(
+            {
+                "isotropy_version": __version__,
+                "transform": type(transform).__name__,
+                "source": opened.name,
+            }
+        )
+    left_out = tuple(name for name in opened.columns if name not in columns)
+    return Applied(os.fspath(out), rows, mapped.shape[1], columns, left_out)
+
+
+class Fitted(NamedTuple):
+    """What `fit_file` wrote.
+
+    Attributes:
+        out: the file.
+        transform: the fitted transform.
+    """
+
+    out: str
+    transform: Transform
+
+    def __str__(self) -> str:
+        fitted = self.transform
+        return f"wrote {fitted} for {fitted.n_features_in_} features to {self.out}"
