@@ -260,13 +260,10 @@ def _as_classes(labels: Tensor | None, rows: Tensor) -> Tensor | None:
 
 def _unwrapped(model: Any) -> Any:
     """The Hugging Face model inside of what trains or adapts it."""
-    while isinstance(model, nn.Module):
-        if hasattr(model, "get_base_model"):  # of adapters, as peft has them
-            model = model.get_base_model()
-        elif not hasattr(model, "get_input_embeddings") and hasattr(model, "module"):
-            model = model.module  # of data-parallel training
-        else:
-            break
+    if hasattr(model, "module") and not hasattr(model, "get_input_embeddings"):
+        model = model.module  # of data-parallel training
+    if hasattr(model, "get_base_model"):  # of adapters, as peft has them
+        model = model.get_base_model()
     return model
 
 
@@ -288,6 +285,8 @@ def _head(model: Any) -> Tensor | None:
         layers = [getattr(model, "get_output_embeddings", lambda: None)()]
     else:
         inside = set(base.modules())
+        layer = getattr(model, "isotropy_layer", None)  # from `layers.attach`: not of the head
+        inside.update(layer.modules() if isinstance(layer, nn.Module) else ())
         layers = [m for m in model.modules() if m not in inside]
     weights = [layer.weight for layer in layers if isinstance(layer, nn.Linear)]
     return weights[-1] if weights else None
