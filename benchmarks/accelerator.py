@@ -47,7 +47,7 @@ def same_numbers(section: Section) -> None:
 
 def star_beside_the_product(section: Section) -> None:
     shrinkage = torch.cov(cloud(4096, 768, seed=1).T).cuda()
-    for n in (4096, 53_248, 1_000_000):
+    for n in (53_248, 1_000_000):  # smaller ones are over before they are launched
         x = cloud(n, 768).cuda().requires_grad_()
         fixed = x.detach()
 
@@ -59,7 +59,7 @@ def star_beside_the_product(section: Section) -> None:
             {"ours": finished(ours), "X.T @ X": finished(lambda x=fixed: x.T @ x)}, rounds=9
         )
         section.faster(
-            f"iso_score_star, forward and backward, at {n}×768", times, "X.T @ X", high=10
+            f"iso_score_star, forward and backward, at {n}×768", times, "X.T @ X", high=5
         )
 
 

@@ -88,8 +88,8 @@ def power_of_two(largest: Tensor) -> Tensor:
         >>> power_of_two(torch.tensor([0.0, 0.3, 5.0])).tolist()
         [1.0, 0.25, 4.0]
     """
-    _, exponent = torch.frexp(largest)
-    power = torch.ldexp(torch.ones_like(largest), exponent - 1)
+    mantissa, _ = torch.frexp(largest)
+    power = largest / (2 * mantissa)  # exact, and unlike ldexp it never waits for the device
     # The reciprocal of a subnormal number overflows.
     return torch.where(largest > 0, power, 1.0).clamp(min=torch.finfo(largest.dtype).tiny)
 
