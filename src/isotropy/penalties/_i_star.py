@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from isotropy import ranks
 from isotropy.errors import SettingError
 from isotropy.inputs import as_symmetric
 from isotropy.method import MethodSpec
@@ -84,7 +85,11 @@ class IStar(Penalty):
             )
         zeta = 0.0 if shrinkage is None else self.zeta
         _, (trace, norm, _) = pooled_invariants(
-            rows.blocks, rows.masks, shrinkage, zeta, group=None if rows.shared else self.group
+            rows.blocks,
+            rows.masks,
+            shrinkage,
+            zeta,
+            group=ranks.ALONE if rows.shared else self.group,
         )
         value = 1 - (trace.square() / norm - 1) / (d - 1)
         if shrinkage is None and self.zeta:

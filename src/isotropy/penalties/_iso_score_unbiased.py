@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isotropy import ranks
 from isotropy.measures._iso_score_unbiased import score_unbiased
 from isotropy.method import MethodSpec
 from isotropy.penalties._penalty import Penalty
@@ -58,7 +59,7 @@ class IsoScoreUnbiased(Penalty):
         blocks = rows.blocks
         if sum(block.numel() for block in blocks) <= _FEW_VALUES:
             blocks = tuple(block.double() for block in blocks)
-        group = None if rows.shared else self.group
+        group = ranks.ALONE if rows.shared else self.group
         n, (trace, norm, fourth) = pooled_invariants(blocks, rows.masks, group=group)
         score = score_unbiased(n, rows.d, trace, norm, fourth)
         # Of fewer than four rows there is no estimate; infinite where tr(Σ²) is estimated as zero.

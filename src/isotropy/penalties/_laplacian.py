@@ -1,5 +1,6 @@
 """Cosines between near rows of a vocabulary as a penalty."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -80,6 +81,9 @@ def _graph(x: Tensor, counts: Tensor, k: int) -> Tensor:
     """n×k, the rows with the greatest cosines to each, in ascending order."""
     k = min(k, len(x) - 1)
     if len(x) > _MANY_ROWS:
+        # Rows that do not count are put farther away than any direction is from another.
+        far = x.new_full((), 4 / math.sqrt(x.shape[1]))
+        x = torch.where(counts[:, None], torch.where(x.isfinite(), x, 0), far)
         return nearest_neighbours(x, k).indices.sort(dim=1).values
     cosines = (x @ x.T).masked_fill_(~counts, -torch.inf).fill_diagonal_(-torch.inf)
     return cosines.topk(max(0, k), dim=1).indices.sort(dim=1).values

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from isotropy import ranks
 from isotropy.method import MethodSpec
 from isotropy.penalties._penalty import Penalty, number
 from isotropy.pooled import pooled_invariants
@@ -48,7 +49,7 @@ class LogIsoScore(Penalty):
 
     def value(self, rows: Rows) -> Tensor:
         """−log max(IsoScore, ε)."""
-        group = None if rows.shared else self.group
+        group = ranks.ALONE if rows.shared else self.group
         _, (trace, norm, _) = pooled_invariants(rows.blocks, rows.masks, group=group)
         score = (trace.square() / norm - 1) / (rows.d - 1)
         return -score.clamp(min=self.floor).log()

@@ -162,7 +162,9 @@ def covariance(penalty: Penalty, rows: Rows) -> Tensor:
     parts = [(kept(x, mask), mask) for x, mask in zip(rows.blocks, rows.masks, strict=True)]
     sums = [torch.cat((x.sum(dim=0), count(x, mask)[None])) for x, mask in parts]
     both = penalty.total(torch.stack(sums).sum(dim=0), rows)
-    mean, n = both[:-1] / both[-1], both[-1]
+    # The covariance does not change with the point that is subtracted, if that is near the mean: so
+    # no gradient flows through it, which would be that of this rank's rows alone.
+    mean, n = (both[:-1] / both[-1]).detach(), both[-1]
     centred = [kept(x - mean, mask) for x, mask in parts]
     product = torch.stack([y.T @ y for y in centred]).sum(dim=0)
     return penalty.total(product, rows) / torch.where(n > 1, n - 1, torch.nan)
