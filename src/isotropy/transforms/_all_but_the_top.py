@@ -54,6 +54,9 @@ class AllButTheTop(Transform):
         if self.d is not None:
             whole("d", self.d, 0)
 
+    def _check_features(self, features: int) -> None:
+        directions_to_remove(self.d, features)
+
     def _fit(self, reader: Reader) -> Mapping[str, Tensor]:
         scatter = reader.scatter()
         d = directions_to_remove(self.d, len(scatter.mean))

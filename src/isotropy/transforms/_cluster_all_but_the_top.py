@@ -72,6 +72,9 @@ class ClusterAllButTheTop(Transform):
         whole("sample", self.sample, 2)
         whole("seed", self.seed, 0, _LARGEST_SEED)
 
+    def _check_features(self, features: int) -> None:
+        directions_to_remove(self.d, features)
+
     def _fit(self, reader: Reader) -> Mapping[str, Tensor]:
         centers = self._centers(reader)
         d = directions_to_remove(self.d, centers.shape[1])
@@ -114,10 +117,10 @@ class ClusterAllButTheTop(Transform):
             )
         drawn = sample.rows()
         rows, weights = drawn[:, :-1], drawn[:, -1]
-        middle = rows.mean(dim=0)
-        rows = rows - middle
-        if not rows.any():
+        middle = rows[0] + (rows - rows[0]).mean(dim=0)
+        if torch.equal(rows.amin(dim=0), rows.amax(dim=0)):
             raise equal_rows(sample.seen, reader.source.name)
+        rows = rows - middle
         scale = power_of_two(rows.abs().max())
         with warnings.catch_warnings():
             # Of fewer different rows than clusters: then there are fewer clusters.

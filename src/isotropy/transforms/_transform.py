@@ -85,6 +85,8 @@ class Transform(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 del self.feature_names_in_
         else:
             source = open_source(self._array(X, reset=True), key=key, format=format)
+        if source.features is not None:
+            self._check_features(source.features)
         bars = progress_bars() if progress is True else nullcontext(progress or silent)
         with bars as report, torch.no_grad():
             reader = Reader(source, as_weights(weights), _device(device), chunk_rows, report)
@@ -170,6 +172,9 @@ class Transform(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @abstractmethod
     def _check_settings(self) -> None:
         """Raise a SettingError for a setting that makes no sense."""
+
+    def _check_features(self, features: int) -> None:
+        """Raise a SettingError for a setting that makes no sense for so many features."""
 
     @abstractmethod
     def _fit(self, reader: Reader) -> Mapping[str, Tensor]:

@@ -80,12 +80,16 @@ class Whitening(Invertible):
         share("shrinkage", self.shrinkage)
         share("floor", self.floor, below_one=True)
 
+    def _check_features(self, features: int) -> None:
+        if self.k is not None and self.k > features:
+            raise SettingError(
+                f"got k={self.k} for {features} features, expected {features} at most"
+            )
+
     def _fit(self, reader: Reader) -> Mapping[str, Tensor]:
         scatter = reader.scatter()
-        d = len(scatter.mean)
-        k = d if self.k is None else self.k
-        if k > d:
-            raise SettingError(f"got k={k} for {d} features, expected {d} at most")
+        self._check_features(len(scatter.mean))
+        k = len(scatter.mean) if self.k is None else self.k
         values, vectors = principal(scatter.covariance)
         values = (1 - self.shrinkage) * values + self.shrinkage * values.mean()
         values = torch.where(values > self.floor * values[0], values, 0)
