@@ -13,7 +13,10 @@ from torch import Tensor, distributed
 from torch.autograd.function import once_differentiable
 
 Group = Any
-"""A process group, or None for all ranks."""
+"""A process group, None for all ranks, or `ALONE`."""
+
+ALONE: Group = object()
+"""The group of this rank alone, for what every rank has the same of, such as weights."""
 
 
 def world_size(group: Group = None) -> int:
@@ -23,13 +26,17 @@ def world_size(group: Group = None) -> int:
         >>> world_size()
         1
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if group is ALONE or not (distributed.is_available() and distributed.is_initialized()):
         return 1
     return distributed.get_world_size(group)
 
 
 def total(x: Tensor, group: Group = None) -> Tensor:
-    """The sum over all ranks; its gradient is that of this rank's part, times the ranks."""
+    """The sum over all ranks; its gradient is that of this rank's part, times the ranks.
+
+    What is made of it must be the same on all ranks: in a gradient that comes back from this rank's
+    rows alone, those of the others would be missing.
+    """
     if world_size(group) == 1:
         return x
     result: Tensor = _Total.apply(x, group)  # type: ignore[no-untyped-call]

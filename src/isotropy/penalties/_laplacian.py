@@ -67,7 +67,9 @@ class Laplacian(Penalty):
             if self.neighbours is None or len(self.neighbours) != len(x):
                 self.neighbours = _graph(x.detach(), counts, self.k)
             graph = self.neighbours.to(x.device)
-        joined = counts[:, None] & counts[graph]
+        # Where fewer than k other rows count, the rest of the k may be any, the row itself too.
+        others = graph != torch.arange(len(x), device=x.device)[:, None]
+        joined = counts[:, None] & counts[graph] & others
         # The sum of each row's neighbours, without a copy of every neighbour.
         near = embedding_bag(graph, x, mode="sum", per_sample_weights=joined.to(x.dtype))
         return (x * near).sum() / joined.sum()
