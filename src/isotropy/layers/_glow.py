@@ -17,8 +17,10 @@ from zuko.transforms import (
 
 from isotropy import ranks
 
-# A feature that varies less than this, next to the others, is not blown up to variance 1.
-_FLOOR = 1e-3
+# A feature whose variance is less than this share of the mean one is not blown up to variance 1.
+_FLOOR = 1e-6
+# Rows of a mean variance under this are as good as equal.
+_EQUAL = 1e-12
 
 
 class Mapped(NamedTuple):
@@ -67,6 +69,8 @@ class Glow(nn.Module):
     def forward(self, x: Tensor) -> Mapped:
         """The rows' z and the log-determinants."""
         aside, log_det = [], x.new_zeros(len(x))
+        if len(x) == 0:  # for which torch cannot tell the features from the rows
+            return Mapped(x, log_det)
         for number, level in enumerate(self._parts()):
             if number:
                 x, rest = _halves(x)
@@ -78,6 +82,8 @@ class Glow(nn.Module):
 
     def inverse(self, z: Tensor) -> Tensor:
         """The rows that give z."""
+        if len(z) == 0:
+            return z
         sizes = [z.shape[1]]
         for _ in self.levels[1:]:
             sizes.append(sizes[-1] // 2)
@@ -95,13 +101,17 @@ class Glow(nn.Module):
     def initialise(self, x: Tensor, group: ranks.Group) -> bool:
         """Give what leaves each ActNorm mean 0 and variance 1 on a batch; whether that went well.
 
-        It does not of fewer than two rows on all ranks together, or of values that are not finite.
+        It does not of rows that are fewer than two on all ranks together, not finite, or as good
+        as equal.
         """
+        n, _, variance = _moments(x, group)
+        if not bool((n > 1) & variance.sum().isfinite() & (variance.mean() > _EQUAL)):
+            return False
         for number, level in enumerate(self._parts()):
             x = _halves(x)[0] if number else x
             for part in level:
-                if isinstance(part, ActNorm) and not part.initialise(x, group):
-                    return False
+                if isinstance(part, ActNorm):
+                    part.initialise(x, group)
                 x = part()(x)
         return True
 
@@ -118,19 +128,13 @@ class ActNorm(LazyTransform):  # type: ignore[misc]
         """The transform."""
         return _ScaleAndShift(self.log_scale, self.shift)
 
-    def initialise(self, x: Tensor, group: ranks.Group) -> bool:
+    def initialise(self, x: Tensor, group: ranks.Group) -> None:
         """Set both from a batch on all ranks."""
-        sums = ranks.total(torch.cat((x.sum(dim=0), x.new_full((1,), len(x)))), group)
-        n = sums[-1]
-        mean = sums[:-1] / n.clamp(min=1)
-        variance = ranks.total((x - mean).square().sum(dim=0), group) / n.clamp(min=1)
-        if not bool((n > 1) & variance.sum().isfinite()):
-            return False
-        least = _FLOOR**2 * variance.mean()
-        scale = torch.where(variance > least, variance, least if least > 0 else 1).rsqrt()
+        _, mean, variance = _moments(x, group)
+        least = _FLOOR * variance.mean()
+        scale = variance.maximum(torch.where(least > 0, least, 1)).rsqrt()
         self.log_scale.copy_(scale.log())
         self.shift.copy_(-mean * scale)
-        return True
 
 
 class AdditiveCoupling(GeneralCouplingTransform):  # type: ignore[misc]
@@ -188,6 +192,14 @@ class _HalvesCoupling(CouplingTransform):  # type: ignore[misc]
 
     def merge(self, x_a: Tensor, x_b: Tensor, shape: Any) -> Tensor:
         return torch.cat((x_a, x_b), dim=-1)
+
+
+def _moments(x: Tensor, group: ranks.Group) -> tuple[Tensor, Tensor, Tensor]:
+    """The number, the mean and the variance of the rows on all ranks."""
+    sums = ranks.total(torch.cat((x.sum(dim=0), x.new_full((1,), len(x)))), group)
+    n, mean = sums[-1], sums[:-1] / sums[-1].clamp(min=1)
+    squares = ranks.total((x - mean).square().sum(dim=0), group)
+    return n, mean, squares / n.clamp(min=1)
 
 
 def _halves(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -64,9 +64,10 @@ class IsotropyLayer(Layer):
             InputError: `x` is not n×d.
         """
         self.check(x)
-        if not torch.is_autocast_enabled(x.device.type):
-            return self._layers(x.to(self.first.weight.dtype)).to(x.dtype)
-        return self._layers(x)
+        kind = x.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            return self._layers(x)
+        return self._layers(x.to(self.first.weight.dtype)).to(x.dtype)
 
     def _layers(self, x: Tensor) -> Tensor:
         x = self.first(x)
