@@ -21,7 +21,8 @@ def states(
     """The rows of a site that count, block by block, in evaluation mode.
 
     Args:
-        model: a Hugging Face model; it is left in the mode that it was in.
+        model: a Hugging Face model, or one that returns representations; it is left in the mode
+            that it was in.
         batch: its inputs; labels are not looked at.
         site: which rows.
         include_padding: whether padding counts.
@@ -35,12 +36,15 @@ def states(
     }
     with evaluation(model):
         output = model(**inputs, output_hidden_states=True)
-    shown = Representations.from_output(
-        output,
-        inputs.get("attention_mask"),
-        model=model,
-        decoder_attention_mask=inputs.get("decoder_attention_mask"),
-    )
+    if isinstance(output, Representations):
+        shown = output
+    else:
+        shown = Representations.from_output(
+            output,
+            inputs.get("attention_mask"),
+            model=model,
+            decoder_attention_mask=inputs.get("decoder_attention_mask"),
+        )
     rows = shown.rows(site, include_padding=include_padding)
     for block, mask in zip(rows.blocks, rows.masks, strict=True):
         yield block if mask is None else block[mask]
