@@ -158,7 +158,11 @@ def entropy(lengths: Tensor) -> Tensor:
         >>> entropy(torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
         tensor([0.6931, 0.0000])
     """
+    if lengths.shape[-1] == 0:
+        return lengths.sum(dim=-1)
     lengths = torch.where(lengths > 0, lengths, 0)
+    longest = lengths.detach().amax(dim=-1, keepdim=True)
+    lengths = lengths / torch.where(longest > 0, longest, 1)  # their sum might overflow
     total = lengths.sum(dim=-1, keepdim=True)
     shares = lengths / torch.where(total > 0, total, 1)
     safe = torch.where(shares > 0, shares, 1)  # log's gradient at 0 would be infinite

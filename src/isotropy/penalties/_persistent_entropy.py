@@ -82,7 +82,7 @@ class PersistentEntropy(Penalty):
             chosen = h0.prominent_mask(lengths, at_most=len(x) - 1)
         entropies = h0.entropy(torch.where(chosen, lengths, 0))
         if self.normalize:
-            most = chosen.sum(dim=-1)
+            most = chosen.sum(dim=-1, dtype=entropies.dtype)
             entropies = entropies / torch.where(most > 1, most, 2).log()
         result = -entropies.sum()
         if self.within:

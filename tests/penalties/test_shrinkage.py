@@ -1,0 +1,150 @@
+"""`IStar.refresh`: the covariance of a model's states, gathered by hand."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from isotropy.errors import SettingError
+from isotropy.penalties import IStar
+
+DEPTH = 2
+
+
+@pytest.fixture
+def model():
+    config = transformers.BertConfig(
+        vocab_size=30,
+        hidden_size=8,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=12,
+        initializer_range=0.5,
+        hidden_dropout_prob=0.5,
+    )
+    torch.manual_seed(0)
+    return transformers.BertForSequenceClassification(config).train()
+
+
+def batches(count=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        ids = torch.randint(1, 30, (4, 6), generator=generator)
+        lengths = torch.randint(1, 7, (4, 1), generator=generator)
+        mask = (torch.arange(6) < lengths).long()
+        labels = torch.zeros(4, dtype=torch.int64)
+        yield {"input_ids": ids * mask, "attention_mask": mask, "labels": labels}
+
+
+@torch.no_grad()
+def tokens_by_hand(model, layers=(1, 2), count=3, padding=False):
+    """Every token's state in evaluation mode, batch by batch and layer by layer."""
+    model.eval()
+    rows = []
+    for batch in batches(count):
+        states = model(**batch, output_hidden_states=True).hidden_states
+        for layer in layers:
+            for text, flags in zip(states[layer], batch["attention_mask"], strict=True):
+                rows += [
+                    t.double().numpy() for t, f in zip(text, flags, strict=True) if f or padding
+                ]
+    model.train()
+    return np.array(rows)
+
+
+def refreshed(model, given=None, points=250_000, **settings):
+    penalty = IStar(**settings)
+    penalty.refresh(model, batches() if given is None else given, points=points)
+    assert penalty.shrinkage is not None
+    return penalty.shrinkage
+
+
+@pytest.mark.parametrize(
+    ("settings", "by_hand"),
+    [
+        ({}, {}),
+        ({"site": "tokens@1"}, {"layers": (1,)}),
+        ({"include_padding": True}, {"padding": True}),
+    ],
+)
+def test_is_the_covariance_of_all_states(model, settings, by_hand):
+    found = refreshed(model, **settings)
+    expected = np.cov(tokens_by_hand(model, **by_hand).T)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_no_more_rows_than_points(model):
+    rows = tokens_by_hand(model)
+    for points in (2, 5, 20, len(rows)):
+        found = refreshed(model, points=points)
+        np.testing.assert_allclose(found.numpy(), np.cov(rows[:points].T), rtol=1e-4, atol=1e-5)
+
+
+def test_batches_are_read_no_further_than_needed(model):
+    def endless():
+        while True:
+            yield from batches(1)
+
+    rows = tokens_by_hand(model, count=1)
+    found = refreshed(model, endless(), points=len(rows))
+    np.testing.assert_allclose(found.numpy(), np.cov(rows.T), rtol=1e-4, atol=1e-5)
+
+
+def test_the_model_is_left_as_it_was(model):
+    model.bert.embeddings.eval()  # such as a frozen part
+    modes = [module.training for module in model.modules()]
+    weights = {name: weight.clone() for name, weight in model.named_parameters()}
+    refreshed(model)
+    assert [module.training for module in model.modules()] == modes
+    assert sum(modes) < len(modes)
+    assert all(torch.equal(weights[name], weight) for name, weight in model.named_parameters())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_the_mode_is_restored_after_an_error(model):
+    with pytest.raises(ValueError, match="You must specify"):  # transformers' own
+        refreshed(model, [{"nonsense": torch.ones(1)}])
+    assert model.training
+
+
+def test_every_refresh_takes_the_model_as_it_is(model):
+    penalty = IStar()
+    penalty.refresh(model, batches())
+    first = penalty.shrinkage.clone()
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.mul_(3)
+    penalty.refresh(model, batches())
+    assert not torch.allclose(penalty.shrinkage, first)
+    np.testing.assert_allclose(
+        penalty.shrinkage.numpy(), np.cov(tokens_by_hand(model).T), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("shrinkage", ["identity", torch.eye(8)])
+def test_a_matrix_that_was_given_stays(model, shrinkage):
+    penalty = IStar(shrinkage=shrinkage)
+    before = penalty.shrinkage
+    penalty.refresh(model, batches())
+    assert penalty.shrinkage is before
+
+
+def test_too_little_to_take_a_covariance_of(model):
+    with pytest.raises(SettingError, match="got points=1, expected"):
+        refreshed(model, points=1)
+    message = (
+        "got 0 rows for the shrinkage matrix, expected at least 2; give `refresh` batches with"
+    )
+    with pytest.raises(SettingError, match=message):
+        refreshed(model, [])
+    empty = {"input_ids": torch.ones(2, 3, dtype=torch.int64), "attention_mask": torch.zeros(2, 3)}
+    with pytest.raises(SettingError, match=message):
+        refreshed(model, [empty])
+
+
+def test_other_penalties_have_nothing_to_refresh():
+    from isotropy.penalties import Cosine
+
+    Cosine().refresh(nn.Identity(), iter(()))
