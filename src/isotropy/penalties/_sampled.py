@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +38,9 @@ class TokenSample:
         if n <= self.size:
             return rows
         generator = torch.Generator(device)
-        generator.manual_seed(((self.seed << 32) + self.step) % 2**63)
+        # Some generators look at 32 bits of a seed: both numbers have to be in them.
+        (mixed,) = np.random.SeedSequence((self.seed, self.step)).generate_state(1)
+        generator.manual_seed(int(mixed))
         self.step += 1
         keys = torch.rand(n, generator=generator, device=device)
         if any(mask is not None for mask in rows.masks):
