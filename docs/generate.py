@@ -1,22 +1,25 @@
-"""Writes the pages that are made from the code: one a measure, and their index.
+"""Writes the pages that are made from the code: one a measure, one a method, and their indexes.
 
-A page holds what the measure's `SPEC` and its function's docstring say. `make docs` runs this; a
-test compares the pages with what it would write.
+A page holds what the `SPEC` and the docstring of its function or class say. `make docs` runs this;
+a test compares the pages with what it would write.
 """
 
 import inspect
 import re
+from collections.abc import Mapping
+from importlib import import_module
 from math import inf, isinf
 from pathlib import Path
 from textwrap import dedent
 
 from isotropy.measures import SPECS, MeasureSpec
 from isotropy.measures._spec import Number
+from isotropy.method import MethodSpec
 
 DOCS = Path(__file__).parent
 NOTICE = "<!-- Made by docs/generate.py from the code; `make docs` writes it anew. -->"
 SECTION = re.compile(
-    r"^(Args|Returns|Raises|References|Example|Examples|Warns|Note|Notes):\n", re.MULTILINE
+    r"^(Args|Shapes|Attributes|Returns|Raises|References|Examples?|Warns|Notes?):\n", re.MULTILINE
 )
 STREAM = {
     "from_moments": "From moments (mean, covariance and a few sums), exactly, in one pass over all "
@@ -29,25 +32,39 @@ STREAM = {
 }
 
 
+# Each kind of method: its package, what it does, and how one is made.
+METHODS = {
+    "penalties": "Terms that are added to the loss: `loss = loss + penalty(representations)`.",
+    "layers": "Modules between encoder and head.",
+    "transforms": "Fitted on a cloud, they map clouds: `transform.fit(x).transform(x)`.",
+}
+FOLDERS = ("measures", "methods")
+
+
 def pages() -> dict[Path, str]:
     """Every page's path with its text."""
     made = {DOCS / "measures" / f"{name}.md": page(spec) for name, spec in SPECS.items()}
     made[DOCS / "measures" / "README.md"] = index()
+    for package, specs in methods().items():
+        for name, method in specs.items():
+            made[DOCS / "methods" / f"{name}.md"] = method_page(package, method)
+    made[DOCS / "methods" / "README.md"] = method_index()
     return made
+
+
+def methods() -> dict[str, Mapping[str, MethodSpec]]:
+    """The specs of all methods by their package."""
+    return {package: import_module(f"isotropy.{package}").SPECS for package in METHODS}
 
 
 def page(spec: MeasureSpec) -> str:
     """The page of one measure."""
     description, sections = parse(inspect.getdoc(spec.function) or "")
-    signature = inspect.signature(spec.function)
-    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    signature = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
-    quoted = str(signature).replace("'", '"')  # as the formatter writes it
     parts = [
         f"# {spec.name}",
         NOTICE,
         description,
-        f"```python\nisotropy.measures.{spec.name}{quoted}\n```",
+        f"```python\nisotropy.measures.{spec.name}{signature(spec.function)}\n```",
         arguments(sections.get("Args", "")),
         f"Returns: {unwrap(sections['Returns'])}" if "Returns" in sections else "",
         "## Its numbers",
@@ -64,6 +81,52 @@ def page(spec: MeasureSpec) -> str:
         unwrap(sections.get("References", "")) or spec.reference,
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def method_page(package: str, spec: MethodSpec) -> str:
+    """The page of one method."""
+    name = spec.component.__name__
+    description, sections = parse(inspect.getdoc(spec.component) or "")
+    settings = ", ".join(f'{key}="{value}"' for key, value in spec.settings.items())
+    parts = [
+        f"# {spec.name}",
+        NOTICE,
+        f"A {spec.kind}: {spec.summary}.",
+        description,
+        f"```python\nisotropy.{package}.{name}{signature(spec.component)}\n```",
+        f"This method is `{name}({settings})`." if settings else "",
+        arguments(sections.get("Args", "")),
+        f"Shapes: {unwrap(sections['Shapes'])}" if "Shapes" in sections else "",
+        "After `fit`:" if "Attributes" in sections and spec.kind == "transform" else "",
+        arguments(sections.get("Attributes", "")) if spec.kind == "transform" else "",
+        "## What it does to a cloud" if spec.measure else "",
+        effect(spec),
+        "## Where the paper and its code differ, and what is done here",
+        spec.differs or "Nowhere that we know of.",
+        "## Example",
+        example(sections.get("Example") or sections.get("Examples") or ""),
+        "## Reference",
+        unwrap(sections.get("References", "")) or spec.reference,
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def effect(spec: MethodSpec) -> str:
+    """Which number it moves, and where."""
+    if spec.measure is None:
+        return ""
+    measure = next(m for m in SPECS.values() if spec.measure in {n.key for n in m.numbers})
+    link = f"[`{spec.measure}`](../measures/{measure.name}.md)"
+    weight = " with its default weight" if spec.kind == "penalty" else ""
+    return f"It moves {link} {spec.moves}{weight}; the tests hold that."
+
+
+def signature(component: object) -> str:
+    """The arguments of a function or class with their defaults, without types."""
+    found = inspect.signature(component)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values()]
+    found = found.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    return str(found).replace("'", '"')  # as the formatter writes it
 
 
 def parse(doc: str) -> tuple[str, dict[str, str]]:
@@ -178,16 +241,30 @@ def index() -> str:
     return "\n".join(lines) + "\n"
 
 
+def method_index() -> str:
+    """The tables of all methods."""
+    lines = ["# Methods", "", NOTICE, ""]
+    lines += ["What the papers do to embeddings, and what people use today for the same wish."]
+    for package, specs in methods().items():
+        lines += ["", f"## {package.capitalize()}", "", METHODS[package], ""]
+        lines += ["| method | class | what it is |", "|---|---|---|"]
+        lines += [
+            f"| [{name}]({name}.md) | `{spec.component.__name__}` | {spec.summary} |"
+            for name, spec in specs.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Write the pages and remove those of measures that are gone."""
+    """Write the pages and remove those of what is gone."""
     made = pages()
-    folder = DOCS / "measures"
-    folder.mkdir(exist_ok=True)
-    for old in set(folder.glob("*.md")) - set(made):
-        old.unlink()
+    for name in FOLDERS:
+        (DOCS / name).mkdir(exist_ok=True)
+        for old in set((DOCS / name).glob("*.md")) - set(made):
+            old.unlink()
     for path, text in made.items():
         path.write_text(text, encoding="utf-8")
-    print(f"{len(made)} pages in {folder.relative_to(DOCS.parent)}/")
+    print(f"{len(made)} pages in {' and '.join(f'docs/{name}/' for name in FOLDERS)}")
 
 
 if __name__ == "__main__":

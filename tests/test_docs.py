@@ -7,9 +7,15 @@ from types import ModuleType
 
 import pytest
 
+from isotropy import layers, penalties, transforms
 from isotropy.measures import SPECS
 
 ROOT = Path(__file__).parents[1]
+METHODS = [
+    (module.__name__.rpartition(".")[2], name)
+    for module in (layers, penalties, transforms)
+    for name in module.SPECS
+]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -25,7 +31,8 @@ def generate() -> ModuleType:
 
 def test_the_pages_are_up_to_date(generate: ModuleType) -> None:
     made = generate.pages()
-    assert set(made) == set((ROOT / "docs" / "measures").glob("*.md")), "run `make docs`"
+    there = {page for name in generate.FOLDERS for page in (ROOT / "docs" / name).glob("*.md")}
+    assert set(made) == there, "run `make docs`"
     for path, text in made.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs`"
 
@@ -37,6 +44,21 @@ def test_a_page_says_what_a_reader_needs(generate: ModuleType, name: str) -> Non
     titles = [part.splitlines()[0] for part in parts[1:]]
     assert titles == ["Its numbers", "Properties", "When to trust it", "Example", "Reference"]
     assert all(len(part.splitlines()) > 2 for part in parts)
+    assert ">>> " in text, "the docstring has an example"
+
+
+@pytest.mark.parametrize(("package", "name"), METHODS)
+def test_a_method_s_page_says_what_a_reader_needs(
+    generate: ModuleType, package: str, name: str
+) -> None:
+    text = generate.method_page(package, generate.methods()[package][name])
+    titles = [part.splitlines()[0] for part in text.split("\n## ")[1:]]
+    assert titles[-3:] == [
+        "Where the paper and its code differ, and what is done here",
+        "Example",
+        "Reference",
+    ]
+    assert "$$" in text, "the docstring has a formula"
     assert ">>> " in text, "the docstring has an example"
 
 
