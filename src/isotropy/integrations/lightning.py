@@ -1,0 +1,279 @@
+"""Penalties and measures in Lightning's `Trainer`, by one callback and a small protocol.
+
+The module shows what it computes:
+
+- `training_step` returns a dict with `"loss"` and `"representations"`: the loss gets the penalty
+  of the latter, which are taken out before Lightning sees them;
+- a method `representations(batch)` returns the same for any batch: tracked measures, and the
+  refresh of a penalty that has one, call it in evaluation mode.
+
+Representations are an `isotropy.Representations`, or an n×d tensor, a cloud.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isotropy.errors import MissingExtraError, SettingError
+from isotropy.integrations._adapter import Adapter, as_representations
+from isotropy.integrations._cached import same_randomness
+from isotropy.integrations._checks import as_penalty, as_steps, needs_refresh
+from isotropy.integrations._saved import penalty_state, set_penalty_state
+from isotropy.integrations._terms import Terms
+from isotropy.integrations._tracking import Tracker, as_measures
+from isotropy.penalties import Penalty
+from isotropy.representations import Representations
+from isotropy.sites import Site
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError:
+    raise MissingExtraError("lightning", "lightning") from None
+
+_SHOWN = "representations"
+_VALIDATION_BATCHES = 8
+
+
+class IsotropyCallback(Callback):
+    """Adds a penalty to a module's loss, and measures to its logs.
+
+    Logged are `task_loss`, `penalty`, `penalty_gradient_ratio`, `penalty_refresh_seconds` and the
+    tracked measures. Each micro-batch of accumulated gradients is a cloud of its own. The penalty's
+    state goes into Lightning's checkpoints.
+
+    Args:
+        penalty: the penalty, its weight included; without one, measures are tracked all the same.
+        compare_steps: after how many steps the gradients of task and penalty are compared, which
+            costs two backward passes; None for never.
+        refresh_points: how many rows `penalty.refresh` looks at, at every epoch's start.
+        track: names of measures.
+        track_steps: after how many steps they are measured; None for whenever the trainer logs.
+            They are measured at the start, too.
+        track_batches: on which batches; by default the first eight for validation.
+        track_site: which rows are measured, where representations have several.
+
+    Raises:
+        SettingError: a setting that makes no sense.
+
+    Example:
+        >>> import warnings
+        >>> from lightning.pytorch import LightningModule, Trainer
+        >>> from isotropy import penalties
+        >>> class Classifier(LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.hidden, self.head = torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)
+        ...
+        ...     def representations(self, batch):
+        ...         return self.hidden(batch[0])
+        ...
+        ...     def training_step(self, batch):
+        ...         x = self.representations(batch)
+        ...         loss = torch.nn.functional.cross_entropy(self.head(x), batch[1])
+        ...         return {"loss": loss, "representations": x}
+        ...
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), lr=0.1)
+        >>> data = [(torch.randn(8, 4), torch.arange(8) % 2) for _ in range(4)]
+        >>> callback = IsotropyCallback(
+        ...     penalties.Cosine(), track=["iso_score"], track_batches=data[:1]
+        ... )
+        >>> with warnings.catch_warnings(action="ignore"):  # Lightning's, on the few workers
+        ...     trainer = Trainer(
+        ...         max_epochs=1,
+        ...         accelerator="cpu",
+        ...         logger=False,
+        ...         callbacks=callback,
+        ...         log_every_n_steps=1,
+        ...         enable_progress_bar=False,
+        ...         enable_model_summary=False,
+        ...         enable_checkpointing=False,
+        ...     )
+        ...     trainer.fit(Classifier(), torch.utils.data.DataLoader(data, batch_size=None))
+        >>> sorted(trainer.logged_metrics)
+        ['penalty', 'task_loss']
+        >>> sorted(trainer.callback_metrics)
+        ['iso_score', 'penalty', 'penalty_gradient_ratio', 'task_loss']
+    """
+
+    def __init__(
+        self,
+        penalty: Penalty | None = None,
+        *,
+        compare_steps: int | None = 100,
+        refresh_points: int = 250_000,
+        track: Sequence[str] | str = (),
+        track_steps: int | None = None,
+        track_batches: Iterable[Any] | None = None,
+        track_site: str = "cls@last",
+    ) -> None:
+        self.penalty = None if penalty is None else as_penalty(penalty)
+        self.terms = None if penalty is None else Terms(penalty)
+        self.compare_steps = as_steps("compare_steps", compare_steps)
+        self.refresh_points = refresh_points
+        self.track = as_measures(track) if track else []
+        self.track_steps = as_steps("track_steps", track_steps)
+        self.track_batches = None if track_batches is None else list(track_batches)
+        self.track_site = str(Site.parse(track_site))
+        self._tracker: Tracker | None = None
+        self._last_tracked: int | None = None
+        self._last_compared: int | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Stand around `training_step` for as long as the module is trained."""
+        if stage != "fit":
+            return
+        if needs_refresh(self.penalty) or self.track:
+            _require_protocol(pl_module)
+        if self.penalty is None:
+            return
+        if not pl_module.automatic_optimization:
+            raise SettingError(
+                "got a module that optimizes by itself, expected automatic_optimization=True; or "
+                "add the penalty to your own loss"
+            )
+        inner: Callable[..., Any] = pl_module.training_step
+
+        @wraps(inner)
+        def training_step(*arguments: Any, **named: Any) -> Any:
+            return self._with_penalty(trainer, pl_module, inner(*arguments, **named))
+
+        pl_module.training_step = training_step  # type: ignore[method-assign]
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Give the module its own `training_step` back."""
+        vars(pl_module).pop("training_step", None)
+
+    def _with_penalty(self, trainer: Trainer, module: LightningModule, output: Any) -> Any:
+        """What `training_step` returned, with the penalty in its loss."""
+        if output is None:  # Lightning's way to skip a batch
+            return None
+        if not isinstance(output, Mapping) or not {"loss", _SHOWN} <= set(output):
+            given = sorted(output) if isinstance(output, Mapping) else type(output).__name__
+            raise SettingError(
+                f"got a training_step that returns {given}, expected a dict with 'loss' and "
+                f"'{_SHOWN}'; without the latter there is nothing to take the penalty of"
+            )
+        if self.penalty is None or self.terms is None:
+            return output
+        task: Tensor = output["loss"]
+        term = self.penalty(as_representations(output[_SHOWN]))
+        logs = {"task_loss": task.detach(), "penalty": term.detach()}
+        step = trainer.global_step
+        if (
+            self.compare_steps is not None
+            and step % self.compare_steps == 0
+            and step != self._last_compared
+        ):
+            self._last_compared = step
+            self.terms.compare(task, term, module.parameters())
+            ratios = self.terms.logs()
+            self._log(trainer, module, ratios)
+        module.log_dict(logs, batch_size=1)
+        rest = {key: value for key, value in output.items() if key != _SHOWN}
+        return {**rest, "loss": task + term.to(task.dtype)}
+
+    # ---- The times ----
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Measure a training's start."""
+        if self.penalty is not None:
+            self.penalty.to(pl_module.device)
+        if not self.track:
+            return
+        batches = self.track_batches
+        if batches is None:
+            loader = trainer.val_dataloaders
+            if loader is None:
+                raise SettingError(
+                    "got measures to track but neither track_batches nor data for validation, "
+                    "expected data to measure on; pass track_batches="
+                )
+            with same_randomness():
+                batches = list(islice(loader, _VALIDATION_BATCHES))
+        self._tracker = Tracker(
+            self.track, [{"batch": batch} for batch in batches], site=self.track_site
+        )
+        self._last_tracked = None
+        if trainer.global_step == 0:
+            self._track(trainer, pl_module)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refresh the penalty; Lightning leaves this out where it resumes within an epoch."""
+        if self.penalty is None or not needs_refresh(self.penalty):
+            return
+        start = time.perf_counter()
+        with same_randomness():
+            self.penalty.refresh(
+                _adapter(trainer, pl_module), _batches(trainer), points=self.refresh_points
+            )
+        seconds = {"penalty_refresh_seconds": time.perf_counter() - start}
+        for logger in trainer.loggers:
+            logger.log_metrics(seconds, step=trainer.global_step)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
+    ) -> None:
+        """Measure after every so many steps."""
+        every = self.track_steps or getattr(trainer, "log_every_n_steps", 1) or 1
+        if trainer.global_step % every == 0:
+            self._track(trainer, pl_module)
+
+    def _track(self, trainer: Trainer, module: LightningModule) -> None:
+        step = trainer.global_step
+        if self._tracker is None or step == self._last_tracked:
+            return
+        self._last_tracked = step
+        with same_randomness():
+            found = self._tracker(_adapter(trainer, module))
+        self._log(trainer, module, found)
+
+    @staticmethod
+    def _log(trainer: Trainer, module: LightningModule, found: dict[str, float]) -> None:
+        # To the loggers at once, as Lightning would leave out steps between its own; and to
+        # Lightning, so that other callbacks can wait for these numbers.
+        for logger in trainer.loggers:
+            logger.log_metrics(found, step=trainer.global_step)
+        trainer.callback_metrics.update({key: torch.tensor(value) for key, value in found.items()})
+
+    # ---- Checkpoints ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """The penalty's state."""
+        return {} if self.penalty is None else {"penalty": penalty_state(self.penalty)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Put the penalty where it was."""
+        if self.penalty is not None and "penalty" in state_dict:
+            set_penalty_state(self.penalty, state_dict["penalty"])
+
+
+def _require_protocol(module: LightningModule) -> None:
+    if not callable(getattr(module, _SHOWN, None)):
+        raise SettingError(
+            f"got a module of type {type(module).__name__} without a method {_SHOWN}(batch), "
+            "expected one that returns isotropy.Representations or a cloud; it is needed to track "
+            "measures and to refresh a penalty"
+        )
+
+
+def _adapter(trainer: Trainer, module: LightningModule) -> Adapter:
+    def show(batch: Any) -> Representations | Tensor:
+        shown: Representations | Tensor = getattr(module, _SHOWN)(
+            trainer.strategy.batch_to_device(batch)
+        )
+        return shown
+
+    return Adapter(module, show)
+
+
+def _batches(trainer: Trainer) -> Iterator[dict[str, Any]]:
+    """Batches of training data, as the loader gives them to this rank."""
+    loader: Any = trainer.train_dataloader
+    for batch in loader:
+        yield {"batch": batch}
