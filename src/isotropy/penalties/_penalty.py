@@ -148,7 +148,8 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        finite = torch.linalg.vector_norm(grad, torch.inf).isfinite()
+        low, high = torch.aminmax(grad)  # both pass NaN on, and are far faster than a norm
+        finite = low.isfinite() & high.isfinite()
         return torch.where(ctx.gate.open & finite, grad, 0), None
 
 

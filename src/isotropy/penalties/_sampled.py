@@ -80,8 +80,8 @@ class _Take(torch.autograd.Function):
         start = 0
         for block in blocks:
             here = (places >= start) & (places < start + len(block))
-            rows = block[torch.where(here, places - start, 0)]
-            result = torch.where(here[:, None], rows, result)
+            rows = block.index_select(0, torch.where(here, places - start, 0))
+            torch.where(here[:, None], rows, result, out=result)
             start += len(block)
         return result
 
@@ -95,6 +95,6 @@ class _Take(torch.autograd.Function):
             # What is not here goes to a row too many.
             index = torch.where(here, places - start, size)
             into = grad.new_zeros(size + 1, grad.shape[1])
-            grads.append(into.index_copy(0, index, grad)[:size])
+            grads.append(into.index_copy_(0, index, grad)[:size])
             start += size
         return None, *grads
