@@ -1,8 +1,10 @@
 import pytest
 
+from isotropy.layers import SPECS as LAYERS
 from isotropy.measures import SPECS
 from isotropy.penalties import SPECS as PENALTIES
-from isotropy.testing import check_measure, check_penalty
+from isotropy.testing import check_layer, check_measure, check_penalty, check_transform
+from isotropy.transforms import SPECS as TRANSFORMS
 
 # Without a shrinkage matrix the batch's own covariance stands in, and no gradient flows to that.
 WITH_FULL_GRADIENT = {"i-star": {"shrinkage": "identity"}}
@@ -16,3 +18,13 @@ def test_measure_keeps_its_contract(name: str) -> None:
 @pytest.mark.parametrize("name", PENALTIES)
 def test_penalty_keeps_its_contract(name: str) -> None:
     check_penalty(PENALTIES[name], **WITH_FULL_GRADIENT.get(name, {}))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_keeps_its_contract(name: str) -> None:
+    check_layer(LAYERS[name])
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transform_keeps_its_contract(name: str) -> None:
+    check_transform(TRANSFORMS[name])

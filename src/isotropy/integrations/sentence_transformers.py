@@ -22,6 +22,10 @@ from isotropy.integrations._checks import as_penalty, as_steps, needs_refresh
 from isotropy.integrations._saved import load_penalty, save_penalty
 from isotropy.integrations._terms import Terms
 from isotropy.integrations._tracking import as_measures, numbers
+from isotropy.integrations._transform_module import (
+    TransformModule as TransformModule,
+    transform_module as transform_module,
+)
 from isotropy.measures import SPECS
 from isotropy.penalties import Penalty
 from isotropy.representations import Representations

@@ -120,6 +120,11 @@ class Transform(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         y = self._checked(x, function, features)
         return y.to(X.dtype) if isinstance(X, Tensor) else y.numpy().astype(X.dtype, copy=False)
 
+    def map_rows(self, x: Tensor) -> Tensor:
+        """N×d rows mapped in the dtype and on the device of `x`, without a look at their values."""
+        with full_precision(x):
+            return self._map(x.to(COMPUTE_DTYPE[x.dtype])).to(x.dtype)
+
     def map_chunk(self, chunk: Chunk, name: str) -> Tensor:
         """The mapped rows of a source's chunk, in the dtype in which they are computed."""
         numbers = torch.arange(chunk.start, chunk.start + len(chunk.rows))
