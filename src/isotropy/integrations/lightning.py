@@ -12,12 +12,14 @@ Representations are an `isotropy.Representations`, or an n×d tensor, a cloud.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import wraps
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from isotropy.errors import MissingExtraError, SettingError
 from isotropy.integrations._adapter import Adapter, as_representations
@@ -123,6 +125,7 @@ class IsotropyCallback(Callback):
         self._tracker: Tracker | None = None
         self._last_tracked: int | None = None
         self._last_compared: int | None = None
+        self._refreshed_epoch: int | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Stand around `training_step` for as long as the module is trained."""
@@ -148,6 +151,7 @@ class IsotropyCallback(Callback):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Give the module its own `training_step` back."""
         vars(pl_module).pop("training_step", None)
+        self._refreshed_epoch = self._last_compared = None
 
     def _with_penalty(self, trainer: Trainer, module: LightningModule, output: Any) -> Any:
         """What `training_step` returned, with the penalty in its loss."""
@@ -172,8 +176,7 @@ class IsotropyCallback(Callback):
         ):
             self._last_compared = step
             self.terms.compare(task, term, module.parameters())
-            ratios = self.terms.logs()
-            self._log(trainer, module, ratios)
+            self._log(trainer, self.terms.logs())
         module.log_dict(logs, batch_size=1)
         rest = {key: value for key, value in output.items() if key != _SHOWN}
         return {**rest, "loss": task + term.to(task.dtype)}
@@ -204,9 +207,21 @@ class IsotropyCallback(Callback):
             self._track(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refresh the penalty; Lightning leaves this out where it resumes within an epoch."""
+        """Refresh the penalty, once an epoch."""
+        self._refresh(trainer, pl_module)
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
+    ) -> None:
+        """Refresh the penalty where Lightning resumes at an epoch's end, and skips a start."""
+        self._refresh(trainer, pl_module)
+
+    def _refresh(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.penalty is None or not needs_refresh(self.penalty):
             return
+        if self._refreshed_epoch == trainer.current_epoch:
+            return
+        self._refreshed_epoch = trainer.current_epoch
         start = time.perf_counter()
         with same_randomness():
             self.penalty.refresh(
@@ -231,12 +246,12 @@ class IsotropyCallback(Callback):
         self._last_tracked = step
         with same_randomness():
             found = self._tracker(_adapter(trainer, module))
-        self._log(trainer, module, found)
+        self._log(trainer, found)
 
     @staticmethod
-    def _log(trainer: Trainer, module: LightningModule, found: dict[str, float]) -> None:
-        # To the loggers at once, as Lightning would leave out steps between its own; and to
-        # Lightning, so that other callbacks can wait for these numbers.
+    def _log(trainer: Trainer, found: dict[str, float]) -> None:
+        # To the loggers at once, as Lightning leaves out steps between its own; and to Lightning,
+        # for other callbacks that wait for these numbers.
         for logger in trainer.loggers:
             logger.log_metrics(found, step=trainer.global_step)
         trainer.callback_metrics.update({key: torch.tensor(value) for key, value in found.items()})
@@ -245,12 +260,15 @@ class IsotropyCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The penalty's state."""
-        return {} if self.penalty is None else {"penalty": penalty_state(self.penalty)}
+        if self.penalty is None:
+            return {}
+        return {"penalty": penalty_state(self.penalty), "refreshed_epoch": self._refreshed_epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Put the penalty where it was."""
         if self.penalty is not None and "penalty" in state_dict:
             set_penalty_state(self.penalty, state_dict["penalty"])
+            self._refreshed_epoch = state_dict["refreshed_epoch"]
 
 
 def _require_protocol(module: LightningModule) -> None:
@@ -275,5 +293,9 @@ def _adapter(trainer: Trainer, module: LightningModule) -> Adapter:
 def _batches(trainer: Trainer) -> Iterator[dict[str, Any]]:
     """Batches of training data, as the loader gives them to this rank."""
     loader: Any = trainer.train_dataloader
+    if isinstance(loader, DataLoader):
+        # With workers that persist, two iterations of one loader would disturb each other.
+        loader = copy(loader)
+        loader._iterator = None
     for batch in loader:
         yield {"batch": batch}
