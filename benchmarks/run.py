@@ -21,6 +21,7 @@ SECTIONS = {
     "tree_bars": "Bars",
     "neighbours": "Nearest neighbours",
     "naive": "Formulas as they are written down",
+    "penalties": "Penalties beside a training step and beside their formulas",
     "streaming": "Larger than memory",
     "intervals": "Intervals at 95 %",
 }

@@ -16,8 +16,8 @@ from isotropy.representations import Rows
 _SMALLEST = 1e-7
 # A gradient this many times smaller than the terms of its product keeps five digits in float32.
 _WELL_CONDITIONED = 100
-# XᵀX is symmetric: of this many strips, those left of the diagonal are not computed.
-_STRIPS = 4
+# Products of fewer columns than these are not worth cutting.
+_FEW_COLUMNS = 128
 
 
 class Spectrum(Penalty):
@@ -107,12 +107,19 @@ class _WithGradient(torch.autograd.Function):
 
 def _gram(x: Tensor) -> Tensor:
     """XᵀX in float64."""
-    d = x.shape[1]
-    product = torch.zeros(d, d, dtype=torch.float64, device=x.device)
-    width = -(-d // _STRIPS)
+    product = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64, device=x.device)
     for block in blocks(x):
-        rows = block.double()
-        for start in range(0, d, width):
-            strip = rows[:, start : start + width]
-            product[start : start + width, start:].addmm_(strip.T, rows[:, start:])
+        _add_gram(product, block.double())
     return product.triu() + product.triu(1).T
+
+
+def _add_gram(product: Tensor, x: Tensor) -> None:
+    """Add XᵀX on and above the diagonal, which is half the work and says all."""
+    d = len(product)
+    if d < _FEW_COLUMNS:
+        product.addmm_(x.T, x)
+        return
+    left, right = x[:, : d // 2], x[:, d // 2 :]
+    product[: d // 2, d // 2 :].addmm_(left.T, right)
+    _add_gram(product[: d // 2, : d // 2], left)
+    _add_gram(product[d // 2 :, d // 2 :], right)
