@@ -67,7 +67,7 @@ class Scatter:
             largest = float(centre.middle.abs().max())
             if largest > _SAFE[1] or not _SAFE[0] < scale < _SAFE[1]:
                 raise InputError(
-                    f"got values up to {max(largest, scale):.1g} with a spread of about "
+                    f"got values around {max(largest, scale):.1g} with a spread of about "
                     f"{scale:.1g}, expected both between {_SAFE[0]:.0e} and {_SAFE[1]:.0e}; "
                     "rescale the embeddings"
                 )
