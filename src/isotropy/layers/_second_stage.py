@@ -43,7 +43,8 @@ class Trained:
 
     Attributes:
         epochs: all of them, in order.
-        best: the number of the one with the highest score, counted from 0.
+        best: the number of the one with the highest score, counted from 0, and
+            among equals that with the lowest loss of isotropy.
         held_out: the numbers of the rows that were held out.
     """
 
@@ -200,7 +201,7 @@ class _Run:
         of_alone = self._optimizer(of_head) if self.settings.head == "alternating" else None
         order = torch.Generator().manual_seed(self.settings.seed)
         epochs: list[Epoch] = []
-        best, best_state = 0, (copy.deepcopy(self.layer.state_dict()), self._of_head())
+        best, risen, states = 0, 0, self._states()
         for epoch in range(self.settings.epochs):
             self._set_modes(layer=True, head=joint)
             losses = self._pass(self._batches(kept, order), optimizer, joint_loss=True)
@@ -208,19 +209,21 @@ class _Run:
                 self._set_modes(layer=False, head=True)
                 self._pass(self._batches(kept, order), of_alone, joint_loss=False)
             epochs.append(Epoch(*losses, self._scored(held_out)))
-            if epoch == 0 or epochs[-1].score > epochs[best].score:
-                best = epoch
-                best_state = (copy.deepcopy(self.layer.state_dict()), self._of_head())
-            elif epoch - best >= self.settings.patience:
+            new, old = epochs[epoch], epochs[best]
+            if epoch == 0 or new.score > old.score:
+                risen = epoch
+            if risen == epoch or (new.score == old.score and new.isotropy < old.isotropy):
+                best, states = epoch, self._states()
+            if epoch - risen >= self.settings.patience:
                 break
-        self.layer.load_state_dict(best_state[0])
-        if trains_head:
-            self.head.load_state_dict(best_state[1])
+        for module, state in states:
+            module.load_state_dict(state)
         return epochs, best
 
-    def _of_head(self) -> dict[str, Any]:
-        frozen = self.settings.head == "frozen"
-        return {} if frozen else copy.deepcopy(self.head.state_dict())
+    def _states(self) -> list[tuple[nn.Module, dict[str, Any]]]:
+        """What the best epoch's parameters are."""
+        trained = [self.layer] if self.settings.head == "frozen" else [self.layer, self.head]
+        return [(module, copy.deepcopy(module.state_dict())) for module in trained]
 
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
