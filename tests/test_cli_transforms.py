@@ -73,24 +73,11 @@ def test_weights_and_columns(cloud: np.ndarray, tmp_path: Path) -> None:
 
 
 def test_standard_input(npy: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "isotropy",
-        "fit",
-        "standardize",
-        "-",
-        "--out",
-        "t.safetensors",
-    ]
+    command = [sys.executable, "-m", "isotropy", "fit", "standardize", "-"]
+    command += ["--out", "t.safetensors"]
     with npy.open("rb") as file:
         run = subprocess.run(
-            [*command, "t.safetensors"],
-            stdin=file,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
+            command, stdin=file, cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
     assert (run.returncode, run.stderr) == (0, "")
     assert (tmp_path / "t.safetensors").exists()
