@@ -22,6 +22,7 @@ SECTIONS = {
     "neighbours": "Nearest neighbours",
     "naive": "Formulas as they are written down",
     "penalties": "Penalties beside a training step and beside their formulas",
+    "layers": "The isotropy layer's second stage",
     "streaming": "Larger than memory",
     "intervals": "Intervals at 95 %",
 }
