@@ -137,6 +137,11 @@ class MakesTensors(Centre):
         return super().ratio(x, n) * x.new_tensor(1.0)
 
 
+class WaitsInItsDerivative(Centre):
+    def ratio(self, x, n):
+        return x.sum(dim=0).square().sum() / (n * (x @ x.T).trace())
+
+
 class Hides(Centre):
     def extra_repr(self):
         return ""
@@ -158,6 +163,7 @@ class Hides(Centre):
         (Looks, "`item` waits for the device"),
         (Copies, "`cpu` waits for the device"),
         (MakesTensors, "`new_tensor` copies numbers to the device"),
+        (WaitsInItsDerivative, "`aten.index_fill.int_Tensor` waits for the device"),
         (Hides, r"centre: 'Centre\(\)' does not show weight=1"),
     ],
 )

@@ -54,7 +54,8 @@ def pooled_invariants(
             shrinkage = shrinkage.detach().to(device=product.device, dtype=product.dtype)
             product = (1 - zeta) * product + zeta * shrinkage * centre.inverse * centre.inverse
         flat = product.flatten()
-        return n, Invariants(product.trace(), flat @ flat, fourth / freedom)
+        # On an accelerator the derivative of `trace` copies a number to the host.
+        return n, Invariants(product.diagonal().sum(), flat @ flat, fourth / freedom)
 
 
 def _centring(

@@ -25,7 +25,8 @@ class Spectrum(Penalty):
 
     They come from the smaller of the two Gram matrices, in float64, and the gradient
     W·V·diag(2(σ − t)/σ)·Vᵀ needs no derivative of a vector: it is finite where singular values
-    repeat or vanish.
+    repeat or vanish. On a CUDA device the solver waits to hear whether it has converged, as
+    PyTorch has no other.
 
     Args:
         weight: λ.

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from isotropy import inputs
@@ -55,6 +56,7 @@ def no_host_copies() -> Iterator[None]:
         patch.object(inputs, "check_tensor", lambda tensor, _: tensor.dtype),
         patch.object(torch, "autocast", off),
         _Watch(),
+        _WatchDerivatives(),  # type: ignore[no-untyped-call] # likewise
     ):
         yield
 
@@ -87,6 +89,21 @@ class _Watch(TorchFunctionMode):
             if isinstance(x, Tensor) and made and x.is_meta:
                 raise AssertionError(f"`{name}` copies numbers to the device")
         return result
+
+
+class _WatchDerivatives(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch has no types
+    """Derivatives call operations by themselves; that of `trace` looks at a value."""
+
+    def __torch_dispatch__(
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if "index_fill" in str(function) and isinstance(args[-1], Tensor) and args[0].is_meta:
+            raise AssertionError(f"`{function}` waits for the device")
+        return function(*args, **(kwargs or {}))
 
 
 def _is_mask(x: Tensor) -> bool:
