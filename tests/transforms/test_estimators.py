@@ -21,6 +21,8 @@ ESTIMATORS = [
     transforms.AllButTheTop(),
     # The checks fit clouds of as few as ten rows.
     transforms.ClusterAllButTheTop(clusters=2, d=1),
+    transforms.FlowPostHoc(levels=2, steps=1, epochs=1),
+    transforms.IsotropyLayerPostHoc(epochs=1),
 ]
 
 

@@ -19,6 +19,11 @@ from isotropy.transforms._cluster_all_but_the_top import (
     ClusterAllButTheTop as ClusterAllButTheTop,
 )
 from isotropy.transforms._files import Applied as Applied, Fitted as Fitted, apply as apply
+from isotropy.transforms._flow_post_hoc import SPEC as FLOW_POST_HOC, FlowPostHoc as FlowPostHoc
+from isotropy.transforms._isotropy_layer_post_hoc import (
+    SPEC as ISOTROPY_LAYER_POST_HOC,
+    IsotropyLayerPostHoc as IsotropyLayerPostHoc,
+)
 from isotropy.transforms._standardize import SPEC as STANDARDIZE, Standardize as Standardize
 from isotropy.transforms._transform import Invertible as Invertible, Transform as Transform
 from isotropy.transforms._whitening import SPEC as WHITENING, Whitening as Whitening
