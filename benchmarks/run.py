@@ -24,6 +24,7 @@ SECTIONS = {
     "penalties": "Penalties beside a training step and beside their formulas",
     "layers": "The isotropy layer's second stage",
     "streaming": "Larger than memory",
+    "transforms": "Transforms of what is larger than memory",
     "intervals": "Intervals at 95 %",
 }
 
