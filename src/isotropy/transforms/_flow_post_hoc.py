@@ -12,10 +12,14 @@ from isotropy.transforms._transform import Invertible, whole
 
 
 class FlowPostHoc(Trained, Invertible):
-    """Maps a cloud to a standard normal distribution by an invertible network.
+    r"""Maps a cloud to a standard normal distribution by an invertible network f.
 
-    The network is that of `isotropy.layers.Flow` (Glow on vectors); it is trained to give the rows
-    of the cloud the highest likelihood, after the encoder, which stays as it is.
+    $$y = f\Big(\frac{x - \mu}{s}\Big), \qquad \min_f \; \frac{1}{n} \sum_i \tfrac12 \|y_i\|^2
+      - \log \left| \det f' \right|$$
+
+    with μ the mean and s² the mean variance. The network is that of `isotropy.layers.Flow` (Glow on
+    vectors); it is trained to give the rows of the cloud the highest likelihood, after the encoder,
+    which stays as it is.
 
     Args:
         levels: number of levels, fewer where there are not enough features to halve.
