@@ -17,14 +17,14 @@ from torch import Tensor, nn
 import isotropy
 from isotropy import penalties
 
-MEASURES = ("persistent_entropy", "iso_score")
+MEASURES = ("iso_score", "effective_rank")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=30, help="passes over 1200 digits (30)")
-    parser.add_argument("--weight", type=float, default=0.02, help="of the penalty (0.02)")
+    parser.add_argument("--weight", type=float, default=0.5, help="of the penalty (0.5)")
     settings = parser.parse_args(arguments)
 
     images, digits = load_digits(return_X_y=True)

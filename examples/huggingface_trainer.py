@@ -1,6 +1,6 @@
 """Hugging Face's trainer with a penalty: MiniLM learns which sentences say what is returned.
 
-    python examples/huggingface_trainer.py --steps 20
+    python examples/huggingface_trainer.py --steps 16
 
 Prints the two terms of the loss, the ratio of their gradients, and the isotropy of sentences that
 are not trained on.
@@ -30,13 +30,13 @@ COLUMNS = ("task_loss", "penalty", "penalty_gradient_ratio", "iso_score")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=20, help="how many batches of 32 (20)")
+    parser.add_argument("--steps", type=int, default=16, help="how many batches of 16 (16)")
     parser.add_argument("--held-out", type=int, default=128, help="sentences to measure (128)")
     settings = parser.parse_args(arguments)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 
-    texts, labels = labelled_sentences(32 * settings.steps + settings.held_out)
+    texts, labels = labelled_sentences(16 * settings.steps + settings.held_out)
     tokenizer = AutoTokenizer.from_pretrained(MINILM)
     rows = [{**tokenizer(text), "labels": label} for text, label in zip(texts, labels, strict=True)]
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             model=AutoModelForSequenceClassification.from_pretrained(MINILM, num_labels=2),
             args=TrainingArguments(
                 folder,
-                per_device_train_batch_size=32,
+                per_device_train_batch_size=16,
                 max_steps=settings.steps,
                 learning_rate=5e-5,
                 logging_steps=max(1, settings.steps // 5),

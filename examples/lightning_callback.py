@@ -31,7 +31,7 @@ class Classifier(LightningModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = AutoModel.from_pretrained(MINILM)
+        self.encoder = AutoModel.from_pretrained(MINILM).train()
         self.head = torch.nn.Linear(self.encoder.config.hidden_size, 2)
 
     def representations(self, batch: dict[str, Any]) -> isotropy.Representations:

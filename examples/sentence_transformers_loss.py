@@ -1,6 +1,6 @@
 """A sentence encoder trained on sentences and their halves, with and without a penalty.
 
-    python examples/sentence_transformers_loss.py --steps 8
+    python examples/sentence_transformers_loss.py --steps 6
 
 The penalty goes around the encoder's own loss; an evaluator measures the embeddings of sentences
 that are not trained on.
@@ -29,7 +29,7 @@ BATCH = 16
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=8, help="how many batches of 16 pairs (8)")
+    parser.add_argument("--steps", type=int, default=6, help="how many batches of 16 pairs (6)")
     parser.add_argument("--held-out", type=int, default=100, help="sentences to measure (100)")
     settings = parser.parse_args(arguments)
     logging.set_verbosity_error()

@@ -40,8 +40,14 @@ class CachedPenalty:
 
     def __init__(self, penalty: Penalty, parts: Sequence[Rows]) -> None:
         with torch.enable_grad():
+            # In full precision: half would round small gradients to zero.
             leaves = [
-                part._replace(blocks=tuple(b.detach().requires_grad_() for b in part.blocks))
+                part._replace(
+                    blocks=tuple(
+                        block.detach().to(COMPUTE_DTYPE[block.dtype]).requires_grad_()
+                        for block in part.blocks
+                    )
+                )
                 for part in parts
             ]
             value = penalty.of(_union(leaves))
@@ -58,9 +64,8 @@ class CachedPenalty:
         total = self.value.new_zeros(())
         for block, gradient in zip(rows.blocks, gradients, strict=True):
             if gradient is not None:
-                # In full precision: half would round small gradients to zero.
                 full = block.to(COMPUTE_DTYPE[block.dtype])
-                total = total + ((full - full.detach()) * gradient.to(full.dtype)).sum()
+                total = total + ((full - full.detach()) * gradient).sum()
         return total
 
 

@@ -2,6 +2,7 @@
 
 `IsotropyLoss` goes around any of its losses, `IsotropyEvaluator` measures isotropy as its other
 evaluators measure similarity, and `IsotropyCallback` refreshes a penalty that needs that.
+`transform_module` makes a fitted transform one of a model's modules.
 """
 
 import time
