@@ -92,3 +92,12 @@ def test_the_graph_of_a_batch_is_found_anew():
         x = cloud(30, 4, seed=seed)
         found = penalty(Representations.from_cloud(torch.from_numpy(x)))
         assert float(found) == pytest.approx(by_sorting(x, 2))
+
+
+@pytest.mark.parametrize("others", [0, 1, 5])
+def test_rows_that_do_not_count_change_nothing_even_where_few_are_left(others):
+    x = torch.from_numpy(cloud(3, 4))
+    filled = torch.cat((x, torch.from_numpy(cloud(others, 4, seed=1))))
+    mask = torch.arange(len(filled)) < len(x)
+    found = Laplacian(k=10)(Representations.from_cloud(filled, mask=mask))
+    assert float(found) == pytest.approx(by_sorting(x.numpy(), 2), rel=1e-9)

@@ -112,3 +112,20 @@ def test_a_matrix_of_weights(kind, site):
     torch.testing.assert_close(found, 0.5 * by_svd(kind(), weight, 1.0))
     found.backward()
     assert weight.grad is not None
+
+
+@pytest.mark.parametrize("decades", [0.5, 2, 4, 5])
+@pytest.mark.parametrize("shape", [(400, 301), (200, 301)])
+@pytest.mark.parametrize("c1", [1e-3, 1.0])
+def test_gradients_in_single_precision_keep_their_digits_however_wide_the_spectrum(
+    decades, shape, c1
+):
+    rank = min(shape)
+    left, right = (torch.linalg.qr(gaussian(n, rank, seed=i))[0] for i, n in enumerate(shape))
+    sigma = torch.logspace(0, -decades, rank, dtype=torch.float64)
+    x = ((left * sigma) @ right.T).float().requires_grad_()
+    wide = x.detach().double().requires_grad_()
+    penalty = SpectrumPol(c1=c1)
+    (found,) = torch.autograd.grad(penalty(Representations.from_cloud(x)), x)
+    (expected,) = torch.autograd.grad(by_svd(penalty, wide, c1), wide)
+    assert float((found - expected).norm()) <= 1e-5 * float(expected.norm())
