@@ -208,3 +208,17 @@ def test_progress_is_told(cloud: np.ndarray, tmp_path: Path) -> None:
 def test_a_device_that_is_not_here(cloud: np.ndarray) -> None:
     with pytest.raises(SettingError, match="got device='abacus', expected one that is here"):
         transforms.Whitening().fit(cloud, device="abacus")
+
+
+def test_an_interruption_leaves_nothing(cloud: np.ndarray, tmp_path: Path) -> None:
+    def interrupt(stage: str, done: int, total: int | None) -> None:
+        if done == 100:
+            assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
+            raise KeyboardInterrupt
+
+    fitted = transforms.Standardize().fit(cloud)
+    for ending in ("npy", "parquet", "safetensors"):
+        out = tmp_path / f"y.{ending}"
+        with pytest.raises(KeyboardInterrupt):
+            transforms.apply(fitted, cloud, out, chunk_rows=50, progress=interrupt)
+        assert list(tmp_path.iterdir()) == []
