@@ -352,6 +352,14 @@ def test_a_dict_is_an_output_too() -> None:
     assert torch.equal(found.hidden_states[2], expected.hidden_states[2])
 
 
+def test_the_last_states_are_those_after_the_final_normalisation() -> None:
+    """Some models list them as they are before it, and show both."""
+    before, after = torch.zeros(2, 3, 4), torch.ones(2, 3, 4)
+    output = {"hidden_states": (before, before, before), "last_hidden_state": after}
+    found = Representations.from_output(output).rows(Site.parse("tokens@all")).blocks
+    assert [float(block.mean()) for block in found] == [0, 1]
+
+
 def test_without_a_mask_every_token_counts() -> None:
     output, _ = shown("GPT2")
     plain = Representations.from_output(output, causal=True)

@@ -64,6 +64,9 @@ def test_many_rows_are_searched_in_blocks(monkeypatch):
     expected = value(x, k=5)
     monkeypatch.setattr(penalties._laplacian, "_MANY_ROWS", 10)
     assert value(x, k=5) == pytest.approx(expected, rel=1e-12)
+    apart = np.eye(12) + 0.1 * cloud(12, 12)  # nearer to the origin than to each other
+    with_zeros = np.concatenate((np.zeros((4, 12)), apart))
+    assert value(with_zeros, k=3) == pytest.approx(by_sorting(apart, 3), rel=1e-9)
     penalty = Laplacian()
     x[3, 1] = np.nan
     assert float(penalty(Representations.from_cloud(torch.from_numpy(x)))) == 0

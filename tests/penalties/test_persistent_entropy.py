@@ -7,7 +7,9 @@ from scipy import stats
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import pdist, squareform
 
+import isotropy.bars
 from isotropy import Representations
+from isotropy._prominent_tensors import count_prominent_tensors
 from isotropy.bars import prominent_bars
 from isotropy.errors import SettingError
 from isotropy.penalties import PersistentEntropy
@@ -111,6 +113,20 @@ def test_rows_of_a_class_that_do_not_count():
     shown = Representations.from_cloud(*map(torch.from_numpy, (x, names, mask)))
     found = float(PersistentEntropy(bars="all")(shown))
     assert found == pytest.approx(value(x[mask], names[mask], bars="all"), rel=1e-12)
+
+
+def test_an_accelerator_s_choice_of_bars_is_the_same(monkeypatch):
+    def by_tensors(lengths, *, at_most):
+        assert int((lengths > 0).sum()) <= at_most
+        counts = count_prominent_tensors(lengths.detach().double(), at_most=at_most)
+        return torch.arange(lengths.shape[1]) < counts[:, None]
+
+    for seed in range(5):
+        x, names, _ = clouds(seed)
+        expected = value(x, names), value(x)
+        with monkeypatch.context() as patched:
+            patched.setattr(isotropy.bars, "prominent_mask", by_tensors)
+            assert (value(x, names), value(x)) == expected
 
 
 def test_rows_too_far_apart_for_a_number():

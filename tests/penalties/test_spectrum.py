@@ -100,8 +100,10 @@ def test_rows_that_do_not_count_have_no_singular_values():
     x = gaussian(3, 8)
     padded, mask = torch.cat((x, gaussian(4, 8, seed=1))), torch.arange(7) < 3
     penalty = SpectrumPol(c1=2.0)
-    found = penalty(Representations.from_cloud(padded, mask=mask))
-    torch.testing.assert_close(found, by_svd(penalty, x, 2.0))
+    shown = Representations.from_cloud(padded, mask=mask)
+    torch.testing.assert_close(penalty(shown), by_svd(penalty, x, 2.0))
+    c1 = float(x.norm() / curve(penalty, 3).norm())
+    torch.testing.assert_close(SpectrumPol()(shown), by_svd(penalty, x, c1))
 
 
 @pytest.mark.parametrize("kind", [SpectrumPol, SpectrumExp])

@@ -44,6 +44,8 @@ def test_single_precision_is_computed_in_double():
     x = cloud(30, 8).astype(np.float32)
     assert value(x).dtype == torch.float32
     assert float(value(x)) == pytest.approx(by_pairs(x.astype(float)), rel=1e-6)
+    cone = (1e-3 * x + np.eye(8)[0]).astype(np.float32)
+    assert float(value(cone)) == pytest.approx(by_pairs(cone.astype(float)), rel=1e-5)
 
 
 def test_rows_of_zeros_do_not_count():
