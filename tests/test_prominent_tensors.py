@@ -75,6 +75,14 @@ def test_seven_or_more_equal_bars_give_five(length):
         assert count_prominent_tensors(rows).tolist() == [5, 5]
 
 
+def test_bars_that_are_equal_but_for_rounding_give_five_too():
+    random = np.random.default_rng(4)
+    for m in [7, 8, 9, 20, 63, 255]:
+        rows = np.sort(1 + 1e-15 * random.standard_normal((20, m)))[:, ::-1].copy()
+        assert one_by_one(rows) == [5] * 20
+        assert count_prominent_tensors(torch.from_numpy(rows)).tolist() == [5] * 20
+
+
 def test_blocks_of_rounds_change_nothing(monkeypatch):
     rows = table(np.random.default_rng(3), DRAWS["concentrated"], 6, 40)
     expected = one_by_one(rows)
