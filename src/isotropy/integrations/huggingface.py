@@ -97,6 +97,8 @@ class IsotropyTrainer(_WithPenalty, Trainer):
     undivided batch is. `Trainer` adds the losses of many models up instead, BERT's among them,
     which accept its count of items and ignore it: they are recognised by their first batch.
 
+    Weights that are sharded over ranks (FSDP, DeepSpeed) have not been tried.
+
     Args:
         arguments: the `Trainer`'s.
         penalty: the penalty, its weight included; without one, measures are tracked all the same.
