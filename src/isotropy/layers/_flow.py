@@ -102,7 +102,7 @@ class Flow(Layer):
             seed=seed,
         )
         self.register_buffer("initialised", torch.zeros((), dtype=torch.bool))
-        self._is_initialised = False  # the same on the host; None: look at the buffer
+        self._is_initialised = False  # the same on the host, which need not ask the device
         self._last: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
