@@ -157,7 +157,7 @@ class Hides(Centre):
         (NotLinear, "centre: weight: value"),
         (Fails, "cholesky"),
         (CountsNothing, "centre: was not counted: no rows"),
-        (RemembersWhatWasBroken, "centre: changes the next batch: no rows"),
+        (RemembersWhatWasBroken, "centre: changes what follows: no rows"),
         (HalfPrecision, "centre: differs between float32 and float64"),
         (Random, "Jacobian mismatch"),
         (Looks, "`item` waits for the device"),

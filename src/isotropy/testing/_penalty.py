@@ -211,15 +211,18 @@ def _check_undefined_batches(spec: MethodSpec, settings: dict[str, Any]) -> None
         batches[f"a row with {filling}"] = (broken, everything)
     for name, (batch, mask) in batches.items():
         for names in (None, labels):
+            here = None if names is None else names[: len(batch)]
             penalty = _make(spec, settings)
-            for dtype in (torch.float64, torch.float32, torch.bfloat16):
-                here = None if names is None else names[: len(batch)]
-                found = _evaluate(penalty, batch.to(dtype), here, mask)
-                nothing = not (found.value or found.gradient.any())
-                require(nothing, f"contributes {found.value}: {name}, {dtype}")
-                require(found.skipped == 1, f"was not counted: {name}, {dtype}")
-            after, fresh = _evaluate(penalty, x, names), _evaluate(_make(spec, settings), x, names)
-            require(torch.equal(after.value, fresh.value), f"changes the next batch: {name}")
+            expected = _evaluate(_make(spec, settings), x, names)
+            for when in ("at first", "after a sound batch"):
+                for dtype in (torch.float64, torch.float32, torch.bfloat16):
+                    found = _evaluate(penalty, batch.to(dtype), here, mask)
+                    where = f"{name}, {dtype}, {when}"
+                    nothing = not (found.value or found.gradient.any())
+                    require(nothing, f"contributes {found.value}: {where}")
+                    require(found.skipped == 1, f"was not counted: {where}")
+                after = _evaluate(penalty, x, names)
+                require(torch.equal(after.value, expected.value), f"changes what follows: {where}")
 
 
 def _check_precision(spec: MethodSpec, settings: dict[str, Any]) -> None:
