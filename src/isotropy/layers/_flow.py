@@ -176,9 +176,10 @@ SPEC = MethodSpec(
         "Li et al. 2020, On the sentence embeddings from pre-trained language models, EMNLP"
     ),
     differs=(
-        "In Li et al.'s code the prior of what a level puts aside is learned from the rest, and "
-        "the first level splits after its steps; here every z has the standard normal prior, which "
-        "is what makes z isotropic. That the task's gradient passes the flow by is this project's "
-        "reading of a flow that is trained on the likelihood."
+        "Li et al.'s code also normalises the hidden layers of its couplings and scales their "
+        "output, and its loss is in bits a feature; here the hidden layers are plain and the loss "
+        "is in nats a row, which is all the same to Adam. That the task's gradient passes the "
+        "flow's parameters by is this project's reading of a flow that is trained on the "
+        "likelihood."
     ),
 )
