@@ -9,7 +9,8 @@ import torch
 
 from isotropy.method import MethodSpec
 from isotropy.penalties import Penalty
-from isotropy.penalties._penalty import kept, number
+from isotropy.penalties._penalty import kept
+from isotropy.settings import number
 from isotropy.testing import check_penalty, no_host_copies
 
 

@@ -17,7 +17,7 @@ MODULES = sorted(module.name for module in walk_packages([str(ROOT)], prefix="is
 
 # Lower to higher: a module imports from its own line and from the lines above it.
 HOUSE = (
-    ("_version", "errors"),
+    ("_version", "errors", "settings"),
     ("output", "tables", "markup"),
     ("inputs", "directions", "sampling", "ranks", "sites"),
     ("covariance", "moments", "neighbours", "pooled"),

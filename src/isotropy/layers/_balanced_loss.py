@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from isotropy import ranks
-from isotropy.penalties._penalty import number
+from isotropy.settings import number
 
 
 class BalancedLoss(nn.Module):

@@ -10,9 +10,9 @@ from torch.func import functional_call
 from isotropy import ranks
 from isotropy.errors import MissingExtraError, SettingError
 from isotropy.inputs import COMPUTE_DTYPE, full_precision
-from isotropy.layers._layer import Layer, one_of
+from isotropy.layers._layer import Layer
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import whole_number
+from isotropy.settings import choice, whole_number
 
 
 class Flow(Layer):
@@ -80,7 +80,7 @@ class Flow(Layer):
         for name, value in (("levels", levels), ("steps", steps), ("width", width)):
             whole_number(name, value, low=1)
         whole_number("seed", seed, low=0)
-        one_of("permutation", permutation, ("fixed", "learned"))
+        choice("permutation", permutation, ("fixed", "learned"))
         if d >> (levels - 1) < 2:
             raise SettingError(
                 f"got d={d} with levels={levels}, expected at least {2**levels} features, as each "

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from isotropy import ranks
 from isotropy.inputs import COMPUTE_DTYPE, full_precision
-from isotropy.layers._layer import Layer, one_of
+from isotropy.layers._layer import Layer
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import number
+from isotropy.settings import choice, number
 
 
 class IsoBatchNorm(Layer):
@@ -71,7 +71,7 @@ class IsoBatchNorm(Layer):
         self.momentum = number("momentum", momentum, low=0, high=1, open=True)
         self.eps = number("eps", eps, low=0, open=True)
         self.beta = number("beta", beta, low=0, high=1)
-        self.compat = one_of("compat", compat, (None, "released"))
+        self.compat = choice("compat", compat, (None, "released"))
         self.group = group
         self.register_buffer("covariance", torch.zeros(d, d))
         self.register_buffer("std", torch.zeros(d))

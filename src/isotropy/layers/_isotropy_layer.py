@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from isotropy.layers._layer import Layer, one_of
+from isotropy.layers._layer import Layer
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import whole_number
+from isotropy.settings import choice, whole_number
 
 _REFERENCE = (
     "Optimizing the performance of text classification models by improving the isotropy of the "
@@ -46,7 +46,7 @@ class IsotropyLayer(Layer):
         self, d: int, depth: int = 1, *, start: Literal["identity", "random"] = "identity"
     ) -> None:
         super().__init__(d, depth=whole_number("depth", depth, low=1), start=start)
-        one_of("start", start, ("identity", "random"))
+        choice("start", start, ("identity", "random"))
         self.first = nn.Linear(d, d)
         self.further = nn.ModuleList(nn.Linear(d, d) for _ in range(depth - 1))
         if start == "identity":

@@ -7,8 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from isotropy.errors import InputError, SettingError
-from isotropy.penalties._penalty import whole_number
+from isotropy.errors import InputError
+from isotropy.settings import whole_number
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -62,15 +62,3 @@ class Layer(nn.Module, ABC):
 
         super()._apply(keeping, recurse)  # type: ignore[no-untyped-call]
         return self
-
-
-def one_of(name: str, value: str | None, known: tuple[str | None, ...]) -> str | None:
-    """A setting that is one of some words.
-
-    Raises:
-        SettingError: it is not.
-    """
-    if value not in known:
-        words = " or ".join(repr(word) for word in known)
-        raise SettingError(f"got {name}={value!r}, expected {words}")
-    return value

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from isotropy.errors import InputError, SettingError
 from isotropy.layers._balanced_loss import BalancedLoss
-from isotropy.layers._layer import Layer, one_of
+from isotropy.layers._layer import Layer
 from isotropy.penalties import LogIsoScore, Penalty
-from isotropy.penalties._penalty import number, whole_number
 from isotropy.representations import Representations
+from isotropy.settings import choice, number, whole_number
 
 HeadTraining = Literal["frozen", "alternating", "joint"]
 Rows = Tensor | Callable[[Tensor], Tensor]
@@ -116,7 +116,7 @@ class SecondStage:
     def __post_init__(self) -> None:
         if self.alpha is not None:
             number("alpha", self.alpha, low=0, high=1)
-        one_of("head", self.head, get_args(HeadTraining))
+        choice("head", self.head, get_args(HeadTraining))
         for name, low in (("epochs", 1), ("patience", 1), ("batch_size", 2), ("seed", 0)):
             whole_number(name, getattr(self, name), low=low)
         if number("validation", self.validation, low=0, high=1, open=True) == 1:

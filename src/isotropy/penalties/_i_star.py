@@ -10,11 +10,12 @@ from isotropy import ranks
 from isotropy.errors import SettingError
 from isotropy.inputs import as_symmetric
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import Penalty, number
+from isotropy.penalties._penalty import Penalty
 from isotropy.penalties._sampled import token_sample
 from isotropy.penalties._shrinkage import sample_covariance
 from isotropy.pooled import pooled_invariants
 from isotropy.representations import Rows
+from isotropy.settings import number
 
 
 class IStar(Penalty):

@@ -10,8 +10,9 @@ from torch.nn.functional import embedding_bag
 
 from isotropy.method import MethodSpec
 from isotropy.neighbours import nearest_neighbours
-from isotropy.penalties._penalty import Penalty, directions, whole_number
+from isotropy.penalties._penalty import Penalty, directions
 from isotropy.representations import Rows
+from isotropy.settings import whole_number
 
 # Beyond this many rows their cosines are not held at once.
 _MANY_ROWS = 8192

@@ -6,9 +6,10 @@ from torch import Tensor
 
 from isotropy import ranks
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import Penalty, number
+from isotropy.penalties._penalty import Penalty
 from isotropy.pooled import pooled_invariants
 from isotropy.representations import Rows
+from isotropy.settings import number
 
 
 class LogIsoScore(Penalty):

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from isotropy import bars as h0
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import Penalty, choice, flag, kept, number
+from isotropy.penalties._penalty import Penalty, kept
 from isotropy.representations import Rows
+from isotropy.settings import choice, flag, number
 
 Bars = Literal["prominent", "all"]
 

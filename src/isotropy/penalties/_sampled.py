@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isotropy.penalties._penalty import whole_number
 from isotropy.representations import Rows
+from isotropy.settings import whole_number
 
 
 class TokenSample:

@@ -9,8 +9,9 @@ from torch.autograd.function import once_differentiable
 
 from isotropy import ranks
 from isotropy.covariance import blocks
-from isotropy.penalties._penalty import Penalty, count, kept, number
+from isotropy.penalties._penalty import Penalty, count, kept
 from isotropy.representations import Rows
+from isotropy.settings import number
 
 # Below this share of the largest, a singular value drowns in the rounding of its square.
 _SMALLEST = 1e-7

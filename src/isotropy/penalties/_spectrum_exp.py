@@ -6,8 +6,8 @@ from torch import Tensor
 
 from isotropy.method import MethodSpec
 from isotropy.penalties import _spectrum_pol
-from isotropy.penalties._penalty import number
 from isotropy.penalties._spectrum import Spectrum
+from isotropy.settings import number
 
 
 class SpectrumExp(Spectrum):

@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import number
 from isotropy.penalties._spectrum import Spectrum
+from isotropy.settings import number
 
 
 class SpectrumPol(Spectrum):

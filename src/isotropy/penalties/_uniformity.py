@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import Penalty, directions, number
+from isotropy.penalties._penalty import Penalty, directions
 from isotropy.representations import Rows
+from isotropy.settings import number
 
 
 class Uniformity(Penalty):

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from isotropy.method import MethodSpec
-from isotropy.penalties._penalty import Penalty, covariance, number
+from isotropy.penalties._penalty import Penalty, covariance
 from isotropy.representations import Rows
+from isotropy.settings import number
 
 _EPSILON = 1e-4  # as published: keeps the root's gradient finite
 
