@@ -148,7 +148,7 @@ def test_json_has_null_for_what_is_undefined(tmp_path: Path) -> None:
         (["--set", "anisotropy.q=3"], "option of anisotropy"),
         (["--set", "anisotropy.k=three"], "k='three', expected a value of type int"),
         (["--set", "isotropy.k=3"], "isotropy"),
-        (["--set", "anisotropy.k=0"], "anisotropy: got k=0, expected at least 1"),
+        (["--set", "anisotropy.k=0"], "anisotropy: got k=0, expected a whole number from 1"),
         (["--seed", "-1"], "got seed=-1, expected a whole number"),
         (["--seed", "99999999999"], "got seed=99999999999"),
         (["--device", "meta"], "got device='meta'"),

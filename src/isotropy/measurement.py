@@ -26,9 +26,8 @@ from isotropy.measures import SPECS, MeasureSpec, SecondPass
 from isotropy.output import progress_bars
 from isotropy.reading import Progress, Reader
 from isotropy.scoring import Score as Score, Scorer, with_name
+from isotropy.settings import seed_number, whole_number
 from isotropy.sources import Source, open_source
-
-_LARGEST_SEED = 2**32 - 1  # of scikit-learn's k-means
 
 
 class Dimensions(NamedTuple):
@@ -257,11 +256,9 @@ def _with_options(spec: MeasureSpec, given: Mapping[str, Any]) -> MeasureSpec:
         raise SettingError(
             f"got options {given!r} of {spec.name}, expected a mapping such as {dict(spec.options)}"
         )
-    spec = spec.with_options(**given)
-    if "seed" in given:
-        _require_whole(f"{spec.name}.seed", given["seed"], 0, _LARGEST_SEED)
     rows = np.random.default_rng(0).standard_normal((spec.min_rows, 4))
     try:
+        spec = spec.with_options(**given)
         with warnings.catch_warnings(action="ignore", category=IsotropyWarning):
             spec.function(rows, **spec.options)
     except SettingError as error:
@@ -275,17 +272,10 @@ def _check(*, interval: float | None, sample: int, seed: int, chunk_rows: int | 
     level = isinstance(interval, int | float) and 0 < interval < 1
     if interval is not None and not level:
         raise SettingError(f"got interval={interval!r}, expected a level between 0 and 1 like 0.95")
-    _require_whole("sample", sample, 2)
-    _require_whole("seed", seed, 0, _LARGEST_SEED)
+    whole_number("sample", sample, low=2)
+    seed_number("seed", seed)
     if chunk_rows is not None:
-        _require_whole("chunk_rows", chunk_rows, 1)
-
-
-def _require_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):
-        limits = f"{low} or more" if high is None else f"from {low} to {high}"
-        raise SettingError(f"got {name}={value!r}, expected a whole number, {limits}")
+        whole_number("chunk_rows", chunk_rows, low=1)
 
 
 def _device(name: str | torch.device | None) -> torch.device | None:

@@ -1,6 +1,7 @@
 """The checks of settings: each gives the value back, or says what was given and what expected."""
 
 import math
+from numbers import Integral, Real
 
 from isotropy.errors import SettingError
 
@@ -24,7 +25,7 @@ def number(
         >>> number("zeta", 0.2, low=0, high=1)
         0.2
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # numpy's too
     if is_number and math.isfinite(value) and low <= value <= high and not (open and value == low):
         return float(value)
     if math.isinf(low) and math.isinf(high):
@@ -37,8 +38,8 @@ def number(
     raise SettingError(f"got {name}={value!r}, expected {expected}")
 
 
-def whole_number(name: str, value: int, *, low: int) -> int:
-    """A setting that is a whole number from `low` up.
+def whole_number(name: str, value: int, *, low: int, high: int | None = None) -> int:
+    """A setting that is a whole number from `low` up, or to `high`.
 
     Raises:
         SettingError: it is not.
@@ -47,9 +48,11 @@ def whole_number(name: str, value: int, *, low: int) -> int:
         >>> whole_number("k", 10, low=1)
         10
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value >= low:
-        return value
-    raise SettingError(f"got {name}={value!r}, expected a whole number from {low} up")
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)  # numpy's too
+    if is_whole and value >= low and (high is None or value <= high):
+        return int(value)
+    limits = f"{low} up" if high is None else f"{low} to {high}"
+    raise SettingError(f"got {name}={value!r}, expected a whole number from {limits}")
 
 
 def flag(name: str, value: bool) -> bool:
@@ -65,6 +68,23 @@ def flag(name: str, value: bool) -> bool:
     if isinstance(value, bool):
         return value
     raise SettingError(f"got {name}={value!r}, expected True or False")
+
+
+LARGEST_SEED = 2**32 - 1
+"""What numpy's and scikit-learn's generators take."""
+
+
+def seed_number(name: str, value: int) -> int:
+    """A setting that is the seed of a generator.
+
+    Raises:
+        SettingError: it is not.
+
+    Example:
+        >>> seed_number("seed", 7)
+        7
+    """
+    return whole_number(name, value, low=0, high=LARGEST_SEED)
 
 
 def choice(name: str, value: str | None, known: tuple[str | None, ...]) -> str | None:

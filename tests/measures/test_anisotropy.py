@@ -88,9 +88,9 @@ def test_gradient_is_that_of_the_singular_values(shape, center):
 
 @pytest.mark.parametrize("k", [0, -1])
 def test_at_least_one_share(k):
-    with pytest.raises(SettingError, match=f"got k={k}, expected at least 1"):
+    with pytest.raises(SettingError, match=f"got k={k}, expected a whole number from 1"):
         anisotropy(gaussian(5, 3), k=k)
-    with pytest.raises(SettingError, match=f"got k={k}, expected at least 1"):
+    with pytest.raises(SettingError, match=f"got k={k}, expected a whole number from 1"):
         measure(gaussian(50, 3), ["anisotropy"], options={"anisotropy": {"k": k}})
 
 

@@ -67,7 +67,7 @@ def test_gradient_of_the_first_component():
 
 def test_errors_and_types():
     for k in (0, -2):
-        with pytest.raises(SettingError, match=f"got k={k}, expected at least 1"):
+        with pytest.raises(SettingError, match=f"got k={k}, expected a whole number from 1"):
             explained_variance(cloud(5, 3), k=k)
     assert isinstance(explained_variance(cloud(5, 3)), np.ndarray)
     assert explained_variance(torch.from_numpy(cloud(9, 3)).bfloat16()).dtype == torch.float32

@@ -69,7 +69,7 @@ def test_undefined():
         mle_dimension(np.eye(4), k=3)
     with pytest.raises(InputError, match="20 rows, expected at least 21"):
         mle_dimension(gaussian(20, 3))
-    with pytest.raises(SettingError, match="k=1, expected at least 2"):
+    with pytest.raises(SettingError, match="k=1, expected a whole number from 2 up"):
         mle_dimension(gaussian(20, 3), k=1)
 
 

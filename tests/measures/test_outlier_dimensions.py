@@ -104,9 +104,9 @@ def test_a_spread_that_vanishes_beside_the_mean():
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, float("nan")])
 def test_threshold_out_of_range(threshold):
-    with pytest.raises(SettingError, match=r"threshold=.*expected a positive number"):
+    with pytest.raises(SettingError, match=r"threshold=.*expected a finite number above 0"):
         outlier_dimensions(planted(), threshold=threshold)
-    with pytest.raises(SettingError, match=r"threshold=.*expected a positive number"):
+    with pytest.raises(SettingError, match=r"threshold=.*expected a finite number above 0"):
         measure(planted(), options={"outlier_dimensions": {"threshold": threshold}})
 
 

@@ -97,7 +97,7 @@ def test_intervals_leave_out_what_grows_with_the_rows():
 
 
 def test_errors():
-    with pytest.raises(SettingError, match=r"kind of bars 'prominant'.*did you mean 'prominent'"):
+    with pytest.raises(SettingError, match=r"got bars='prominant', expected 'prominent' or 'all'"):
         persistent_entropy(gaussian(5, 2), bars="prominant")
     with pytest.raises(UndefinedError, match="5 equal rows"):
         persistent_entropy(np.ones((5, 2)))

@@ -137,5 +137,5 @@ def test_undefined_for_few_rows_that_differ():
 
 
 def test_a_negative_seed():
-    with pytest.raises(SettingError, match="ph_dimension with seed=-1, expected 0 or more"):
+    with pytest.raises(SettingError, match="got seed=-1, expected a whole number from 0"):
         ph_dimension(gaussian(64, 3), seed=-1)

@@ -99,7 +99,7 @@ def test_float64_rows_whose_distance_underflows():
 
 
 def test_unknown_method():
-    with pytest.raises(SettingError, match="did you mean 'linear'"):
+    with pytest.raises(SettingError, match="got method='lineal', expected 'linear' or 'mle'"):
         two_nn(gaussian(10, 3), method="lineal")
 
 

@@ -142,7 +142,7 @@ def test_errors():
     with pytest.raises(InputError, match="1 row"):
         uniformity(gaussian(1, 3))
     for t in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(SettingError, match="expected a number above 0"):
+        with pytest.raises(SettingError, match="expected a finite number above 0"):
             uniformity(gaussian(5, 3), t=t)
 
 

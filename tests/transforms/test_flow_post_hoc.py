@@ -86,5 +86,7 @@ def test_bad_settings(setting: str, banana: np.ndarray) -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), "fast"])
 def test_a_bad_learning_rate(rate: object, banana: np.ndarray) -> None:
-    with pytest.raises(SettingError, match=r"got learning_rate=.* expected a number above 0"):
+    with pytest.raises(
+        SettingError, match=r"got learning_rate=.* expected a finite number above 0"
+    ):
         FlowPostHoc(learning_rate=rate).fit(banana)

@@ -104,7 +104,7 @@ def test_float32_keeps_the_digits_far_from_the_origin() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"k": 0}, "got k=0, expected a whole number, 1 or more"),
+        ({"k": 0}, "got k=0, expected a whole number from 1 up"),
         ({"k": 21}, "got k=21 for 20 features, expected 20 at most"),
         ({"k": 2.5}, "got k=2.5, expected a whole number"),
         ({"method": "svd"}, "got method='svd', expected 'pca' or 'zca'"),

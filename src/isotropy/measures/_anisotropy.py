@@ -6,10 +6,13 @@ import torch
 from torch import Tensor
 
 from isotropy.covariance import spectrum
-from isotropy.errors import SettingError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.moments import Moments
+from isotropy.settings import flag, whole_number
+
+# More than this is a mistake, and a table of so many numbers would help nobody.
+_MOST_SHARES = 10_000
 
 
 def anisotropy(x: ArrayLike, k: int = 3, center: bool = False) -> Any:
@@ -37,20 +40,26 @@ def anisotropy(x: ArrayLike, k: int = 3, center: bool = False) -> Any:
         >>> round(float(a1), 6), round(float(a2), 6)
         (0.9, 0.1)
     """
+    require_shares(k)
+    flag("center", center)
     cloud = as_cloud(x)
     return like(x, shares(spectrum(cloud, center=center), k).to(cloud.dtype))
 
 
 def shares(values: Tensor, k: int) -> Tensor:
     """The first k of some non-negative values over their sum, filled up with zeros."""
-    if k < 1:
-        raise SettingError(f"got k={k!r}, expected at least 1")
     missing = max(0, k - len(values))
     return torch.cat((values[:k] / values.sum(), values.new_zeros(missing))).clamp(0, 1)
 
 
+def require_shares(k: int) -> None:
+    """Raise a SettingError unless k is a number of shares."""
+    whole_number("k", k, low=1, high=_MOST_SHARES)
+
+
 def share_numbers(prefix: str, k: int) -> tuple[Number, ...]:
     """The numbers of a measure that gives k shares in decreasing order."""
+    require_shares(k)
     return tuple(
         Number(f"{prefix}_{i}", low=0, high=1, more_isotropic="lower" if i == 1 else None)
         for i in range(1, k + 1)

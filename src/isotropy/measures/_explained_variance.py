@@ -4,9 +4,10 @@ from typing import Any
 
 from isotropy.covariance import spectrum
 from isotropy.inputs import ArrayLike, as_cloud, like
-from isotropy.measures._anisotropy import shares
+from isotropy.measures._anisotropy import require_shares, shares
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.moments import Moments
+from isotropy.settings import flag
 
 
 def explained_variance(x: ArrayLike, k: int = 3, center: bool = True) -> Any:
@@ -34,12 +35,15 @@ def explained_variance(x: ArrayLike, k: int = 3, center: bool = True) -> Any:
         >>> [round(share, 6) for share in explained_variance(x, k=2).tolist()]
         [0.9, 1.0]
     """
+    require_shares(k)
+    flag("center", center)
     cloud = as_cloud(x)
     values = shares(spectrum(cloud, center=center), k)
     return like(x, values.cumsum(dim=0).clamp(max=1).to(cloud.dtype))
 
 
 def _numbers(k: int, center: bool = True) -> tuple[Number, ...]:
+    require_shares(k)
     return tuple(
         Number(f"explained_variance_{i}", low=0, high=1, more_isotropic="lower")
         for i in range(1, k + 1)

@@ -8,6 +8,7 @@ from torch import Tensor
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.neighbours import Neighbours, nearest_neighbours, without_duplicates
+from isotropy.settings import whole_number
 
 
 class Hubness(NamedTuple):
@@ -52,6 +53,7 @@ def hubness(x: ArrayLike, *, k: int = 10) -> Hubness:
         >>> hubness(np.array([[0.0, 0.0], [1.0, 0.0], [2.5, 0.0]]), k=1).robin_hood
         0.3333333333333333
     """
+    whole_number("k", k, low=1)
     cloud = as_cloud(x, min_rows=k + 1)
     skewness, robin_hood = _unevenness(nearest_neighbours(cloud, k), k).to(cloud.dtype)
     return Hubness(like(x, skewness), like(x, robin_hood))

@@ -11,6 +11,7 @@ from isotropy.inputs import ArrayLike, as_symmetric, checked, like
 from isotropy.measures._iso_score import score
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.moments import Moments
+from isotropy.settings import number
 
 
 def iso_score_star(
@@ -43,8 +44,7 @@ def iso_score_star(
         >>> round(float(iso_score_star(x, torch.diag(torch.tensor([0.0, 2.0])), zeta=0.5)), 6)
         1.0
     """
-    if not 0 <= zeta <= 1:
-        raise SettingError(f"got zeta={zeta!r}, expected a number from 0 to 1")
+    zeta = number("zeta", zeta, low=0, high=1)
     cloud: Tensor
     bounds: tuple[Tensor, Tensor] | None
     cloud, bounds = checked(x)

@@ -9,11 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from isotropy.errors import InputError, IsotropyWarning, SettingError, UndefinedError
+from isotropy.errors import InputError, IsotropyWarning, UndefinedError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._iso_score_unbiased import iso_score_unbiased
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.neighbours import centre_and_scale
+from isotropy.settings import seed_number, whole_number
 
 _MIN_ROWS = 4  # of a cluster, for the unbiased IsoScore
 
@@ -69,8 +70,8 @@ def local_isotropy(
         >>> round(found.inside.item(), 1), round(found.whole.item(), 1)
         (1.0, 0.0)
     """
-    if clusters < 1:
-        raise SettingError(f"got local_isotropy with clusters={clusters}, expected at least 1")
+    whole_number("clusters", clusters, low=1)
+    seed_number("seed", seed)
     cloud = as_cloud(x, min_rows=_MIN_ROWS * (clusters if labels is None else 1))
     groups = _k_means(cloud.detach(), clusters, seed) if labels is None else _numbered(labels)
     if len(groups) != len(cloud):

@@ -4,10 +4,11 @@ from typing import Any
 
 from torch import Tensor
 
-from isotropy.errors import SettingError, UndefinedError
+from isotropy.errors import UndefinedError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.neighbours import Neighbours, nearest_neighbours, without_duplicates
+from isotropy.settings import whole_number
 
 
 def mle_dimension(x: ArrayLike, *, k: int = 20) -> Any:
@@ -47,8 +48,7 @@ def mle_dimension(x: ArrayLike, *, k: int = 20) -> Any:
 
 
 def _require_k(k: int) -> None:
-    if k < 2:
-        raise SettingError(f"got mle_dimension with k={k}, expected at least 2 neighbours")
+    whole_number("k", k, low=2)
 
 
 def _dimension(neighbours: Neighbours, k: int) -> Tensor:

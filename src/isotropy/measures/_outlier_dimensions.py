@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from isotropy.covariance import Centring, blocks, power_of_two
-from isotropy.errors import SettingError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.moments import Moments
+from isotropy.settings import number
 
 
 class OutlierDimensions(NamedTuple):
@@ -50,8 +50,7 @@ def outlier_dimensions(x: ArrayLike, threshold: float = 3.0) -> OutlierDimension
         >>> outlier_dimensions(x).by_variance
         1.0
     """
-    if not threshold > 0:
-        raise SettingError(f"got threshold={threshold!r}, expected a positive number")
+    number("threshold", threshold, low=0, open=True)
     cloud = as_cloud(x).detach()
     y = cloud.double()
     # Each on a scale of its own: a small spread would vanish beside a mean far away.

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from isotropy.covariance import power_of_two
-from isotropy.errors import SettingError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.moments import Moments
+from isotropy.settings import choice
 
 
 class PartitionIsotropy(NamedTuple):
@@ -61,8 +61,7 @@ class _PartitionSums:
     """log Z(v) over the eigenvectors v of a matrix, summed up over blocks of rows."""
 
     def __init__(self, second: Tensor, compat: str) -> None:
-        if compat not in ("none", "paper-c"):
-            raise SettingError(f"got compat={compat!r}, expected 'none' or 'paper-c'")
+        choice("compat", compat, ("none", "paper-c"))
         self._compat = compat == "paper-c"
         vectors = torch.linalg.eigh(second / power_of_two(second.diagonal().max())).eigenvectors
         self._vectors = vectors.T if self._compat else vectors  # columns are v

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from isotropy.bars import entropy, h0_bars, prominent_bars
-from isotropy.errors import unknown_name
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
+from isotropy.settings import choice
 
 Bars: TypeAlias = Literal["prominent", "all"]
 
@@ -58,8 +58,7 @@ def persistent_entropy(x: ArrayLike, *, bars: Bars = "prominent") -> PersistentE
         >>> round(found.entropy, 3), round(found.normalized, 3), found.prominent_bars
         (0.562, 0.811, 1.0)
     """
-    if bars not in ("prominent", "all"):
-        raise unknown_name("kind of bars", bars, ("prominent", "all"))
+    choice("bars", bars, ("prominent", "all"))
     lengths = h0_bars(as_cloud(x))
     prominent = prominent_bars(lengths)
     chosen = prominent if bars == "prominent" else lengths[lengths > 0]

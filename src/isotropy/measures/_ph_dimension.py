@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isotropy.bars import h0_bars
-from isotropy.errors import IsotropyWarning, SettingError, UndefinedError
+from isotropy.errors import IsotropyWarning, UndefinedError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
+from isotropy.settings import seed_number
 
 # Larger subsamples cost more and say little more: the fit is then limited by the cloud's edges.
 _LARGEST = 2048
@@ -64,8 +65,7 @@ def ph_dimension(x: ArrayLike, *, seed: int = 0) -> PhDimension:
         >>> round(ph_dimension(plane @ torch.eye(2, 10)).dimension.item(), 1)
         2.0
     """
-    if seed < 0:
-        raise SettingError(f"got ph_dimension with seed={seed}, expected 0 or more")
+    seed_number("seed", seed)
     cloud = as_cloud(x, min_rows=_MIN_ROWS)
     rows = _without_duplicates(cloud.detach())
     largest = min(len(rows), _LARGEST)

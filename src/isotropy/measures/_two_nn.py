@@ -5,10 +5,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from isotropy.errors import UndefinedError, unknown_name
+from isotropy.errors import UndefinedError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.neighbours import Neighbours, nearest_neighbours, without_duplicates
+from isotropy.settings import choice
 
 Method: TypeAlias = Literal["linear", "mle"]
 
@@ -51,8 +52,7 @@ def two_nn(x: ArrayLike, *, method: Method = "linear") -> Any:
 
 
 def _dimension(neighbours: Neighbours, method: str) -> Tensor:
-    if method not in ("linear", "mle"):
-        raise unknown_name("two_nn method", method, ("linear", "mle"))
+    choice("method", method, ("linear", "mle"))
     distances = without_duplicates(neighbours, 2, "two_nn").distances
     # Distances of float64 rows can underflow to 0 although the rows differ.
     nearest, second = distances[distances[:, 0] > 0].T

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isotropy.directions import unit_rows
-from isotropy.errors import SettingError
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.neighbours import block_values
+from isotropy.settings import number
 
 
 def uniformity(x: ArrayLike, *, t: float = 2.0) -> Any:
@@ -43,8 +43,7 @@ def uniformity(x: ArrayLike, *, t: float = 2.0) -> Any:
         >>> uniformity(np.array([[1.0, 0.0], [0.0, 5.0]]))
         -4.0
     """
-    if not 0 < t < float("inf"):
-        raise SettingError(f"got uniformity with t={t}, expected a number above 0")
+    number("t", t, low=0, open=True)
     cloud = as_cloud(x)
     points = unit_rows(cloud.double())
     # Distances do not change about the mean, and keep their digits in a narrow cone.

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from isotropy.method import MethodSpec
+from isotropy.settings import whole_number
 from isotropy.transforms._reader import Reader
 from isotropy.transforms._scatter import principal
-from isotropy.transforms._transform import Transform, centred, directions_to_remove, whole
+from isotropy.transforms._transform import Transform, centred, directions_to_remove
 
 
 class AllButTheTop(Transform):
@@ -52,7 +53,7 @@ class AllButTheTop(Transform):
 
     def _check_settings(self) -> None:
         if self.d is not None:
-            whole("d", self.d, 0)
+            whole_number("d", self.d, low=0)
 
     def _check_features(self, features: int) -> None:
         directions_to_remove(self.d, features)

@@ -12,11 +12,10 @@ from isotropy.covariance import power_of_two
 from isotropy.errors import InputError
 from isotropy.method import MethodSpec
 from isotropy.sampling import RowSample
+from isotropy.settings import seed_number, whole_number
 from isotropy.transforms._reader import Reader, equal_rows
 from isotropy.transforms._scatter import Scatter, principal
-from isotropy.transforms._transform import Transform, centred, directions_to_remove, whole
-
-_LARGEST_SEED = 2**32 - 1  # of scikit-learn's k-means
+from isotropy.transforms._transform import Transform, centred, directions_to_remove
 
 
 class ClusterAllButTheTop(Transform):
@@ -66,11 +65,11 @@ class ClusterAllButTheTop(Transform):
         self.seed = seed
 
     def _check_settings(self) -> None:
-        whole("clusters", self.clusters, 1)
+        whole_number("clusters", self.clusters, low=1)
         if self.d is not None:
-            whole("d", self.d, 0)
-        whole("sample", self.sample, 2)
-        whole("seed", self.seed, 0, _LARGEST_SEED)
+            whole_number("d", self.d, low=0)
+        whole_number("sample", self.sample, low=2)
+        seed_number("seed", self.seed)
 
     def _check_features(self, features: int) -> None:
         directions_to_remove(self.d, features)

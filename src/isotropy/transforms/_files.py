@@ -12,10 +12,11 @@ from isotropy._version import __version__
 from isotropy.errors import InputError, SourceError
 from isotropy.inputs import ArrayLike
 from isotropy.output import Progress, progress_bars
+from isotropy.settings import whole_number
 from isotropy.sources import Source, open_source
 from isotropy.sources._embedding_writer import EmbeddingWriter
 from isotropy.transforms._reader import CHUNK_VALUES
-from isotropy.transforms._transform import Transform, silent, whole
+from isotropy.transforms._transform import Transform, silent
 
 ENDINGS = (".safetensors", ".parquet", ".npy")
 """The formats that can be written."""
@@ -96,7 +97,7 @@ def apply(
     """
     check_is_fitted(transform)
     if chunk_rows is not None:
-        whole("chunk_rows", chunk_rows, 1)
+        whole_number("chunk_rows", chunk_rows, low=1)
     opened = open_source(source, key=key, format=format)
     features = transform.n_features_in_
     if opened.features not in (None, features):

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from isotropy.layers import Flow
 from isotropy.method import MethodSpec
+from isotropy.settings import whole_number
 from isotropy.transforms._trained import Trained
-from isotropy.transforms._transform import Invertible, whole
+from isotropy.transforms._transform import Invertible
 
 
 class FlowPostHoc(Trained, Invertible):
@@ -66,7 +67,7 @@ class FlowPostHoc(Trained, Invertible):
     def _check_settings(self) -> None:
         super()._check_settings()
         for name in ("levels", "steps", "width"):
-            whole(name, getattr(self, name), 1)
+            whole_number(name, getattr(self, name), low=1)
 
     def _network(self, features: int) -> nn.Module:
         # Half of the features at every level but the last, which needs two.

@@ -5,8 +5,9 @@ from torch import Tensor, nn
 from isotropy.layers import IsotropyLayer
 from isotropy.layers._isotropy_layer import SPEC as LAYER
 from isotropy.method import MethodSpec
+from isotropy.settings import whole_number
 from isotropy.transforms._trained import Trained
-from isotropy.transforms._transform import share, whole
+from isotropy.transforms._transform import share
 
 _EPSILON = 1e-6  # keeps the logarithm finite on a line, whose IsoScore is 0
 
@@ -62,7 +63,7 @@ class IsotropyLayerPostHoc(Trained):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        whole("depth", self.depth, 1)
+        whole_number("depth", self.depth, low=1)
         share("alpha", self.alpha)
 
     def _network(self, features: int) -> nn.Module:

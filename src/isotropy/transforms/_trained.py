@@ -1,6 +1,5 @@
 """What transforms share whose map is a neural network, trained on a sample of the rows."""
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from isotropy.errors import SettingError
 from isotropy.inputs import require_rows
 from isotropy.sampling import RowSample
+from isotropy.settings import number, seed_number, whole_number
 from isotropy.transforms._reader import Reader, equal_rows
-from isotropy.transforms._transform import Transform, centred, whole
+from isotropy.transforms._transform import Transform, centred
 
 _LARGEST_GRADIENT = 1.0
-_LARGEST_SEED = 2**32 - 1
 
 
 class Trained(Transform):
@@ -53,13 +51,11 @@ class Trained(Transform):
         """The loss of a batch whose rows have weights with mean 1."""
 
     def _check_settings(self) -> None:
-        whole("epochs", self.epochs, 1)
-        whole("batch_size", self.batch_size, 2)
-        whole("sample", self.sample, 2)
-        whole("seed", self.seed, 0, _LARGEST_SEED)
-        rate = self.learning_rate
-        if not isinstance(rate, int | float) or not 0 < rate < math.inf:
-            raise SettingError(f"got learning_rate={rate!r}, expected a number above 0")
+        whole_number("epochs", self.epochs, low=1)
+        whole_number("batch_size", self.batch_size, low=2)
+        whole_number("sample", self.sample, low=2)
+        seed_number("seed", self.seed)
+        number("learning_rate", self.learning_rate, low=0, open=True)
 
     def _fit(self, reader: Reader) -> Mapping[str, Tensor]:
         rows, weights = self._sampled(reader)

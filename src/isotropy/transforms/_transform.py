@@ -25,6 +25,7 @@ from isotropy.inputs import (
     require_rows,
 )
 from isotropy.output import Progress, progress_bars
+from isotropy.settings import whole_number
 from isotropy.sources import Chunk, Source, open_source
 from isotropy.transforms import _saved
 from isotropy.transforms._reader import Reader, as_weights
@@ -78,7 +79,7 @@ class Transform(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         self._check_settings()
         if chunk_rows is not None:
-            whole("chunk_rows", chunk_rows, 1)
+            whole_number("chunk_rows", chunk_rows, low=1)
         if isinstance(X, str | os.PathLike | Tensor | Source):
             source = open_source(X, key=key, format=format)
             if hasattr(self, "feature_names_in_"):
@@ -262,23 +263,6 @@ def centred(x: Tensor, mean: NDArray[np.float64]) -> Tensor:
     near = exact.to(x.dtype)
     rest = (exact - near.double()).to(x.dtype)
     return (x - near) - rest
-
-
-def whole(name: str, value: Any, low: int, high: int | None = None) -> int:
-    """A setting that is a whole number within limits.
-
-    Raises:
-        SettingError: it is not.
-
-    Example:
-        >>> whole("k", 3, 1)
-        3
-    """
-    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_whole or value < low or (high is not None and value > high):
-        limits = f"{low} or more" if high is None else f"from {low} to {high}"
-        raise SettingError(f"got {name}={value!r}, expected a whole number, {limits}")
-    return int(value)
 
 
 def share(name: str, value: Any, *, below_one: bool = False) -> float:

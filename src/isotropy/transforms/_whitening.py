@@ -10,9 +10,10 @@ from torch import Tensor
 
 from isotropy.errors import SettingError
 from isotropy.method import MethodSpec
+from isotropy.settings import whole_number
 from isotropy.transforms._reader import Reader
 from isotropy.transforms._scatter import principal
-from isotropy.transforms._transform import Invertible, centred, share, whole
+from isotropy.transforms._transform import Invertible, centred, share
 
 
 class Whitening(Invertible):
@@ -74,7 +75,7 @@ class Whitening(Invertible):
 
     def _check_settings(self) -> None:
         if self.k is not None:
-            whole("k", self.k, 1)
+            whole_number("k", self.k, low=1)
         if self.method not in ("pca", "zca"):
             raise SettingError(f"got method={self.method!r}, expected 'pca' or 'zca'")
         share("shrinkage", self.shrinkage)
