@@ -1,6 +1,8 @@
 """The rows of a site, taken by hand from the outputs of tiny models of eleven kinds."""
 
+from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -281,6 +283,32 @@ def test_a_model_inside_of_another(wrap: Any) -> None:
     assert representations.head.requires_grad
     assert representations.vocabulary is not None
     assert representations.vocabulary.shape == (WORDS, WIDTH)
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/m", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_rank")
+@pytest.mark.parametrize("wrap", [lambda model: model, Parallel, compiled], ids=str)
+def test_the_weights_of_a_model_of_data_parallel_training(wrap: Any) -> None:
+    model = tiny("Bert", "ForSequenceClassification")
+    parallel = wrap(nn.parallel.DistributedDataParallel(model))
+    output, _ = shown("Bert", "ForSequenceClassification")
+    for found in (
+        Representations.from_output(output, model=parallel),
+        Representations.from_weights(parallel),
+    ):
+        (vocabulary,) = found.rows(Site.parse("vocabulary")).blocks
+        assert vocabulary is model.get_input_embeddings().weight  # type: ignore[operator]
+        (head,) = found.rows(Site.parse("head")).blocks
+        assert head is model.classifier.weight
 
 
 def test_a_decoder_inside_of_another() -> None:

@@ -144,7 +144,11 @@ class Representations:
 
     @classmethod
     def from_weights(cls, model: nn.Module) -> Self:
-        """From a model's weight matrices alone, for the sites `vocabulary` and `head`."""
+        """From a model's weight matrices alone, for the sites `vocabulary` and `head`.
+
+        The model may be inside of another, such as `DistributedDataParallel`.
+        """
+        model = _unwrapped(model)
         return cls(vocabulary=_vocabulary(model), head=_head(model))
 
     @classmethod
@@ -260,8 +264,8 @@ def _as_classes(labels: Tensor | None, rows: Tensor) -> Tensor | None:
 
 def _unwrapped(model: Any) -> Any:
     """The Hugging Face model inside of what trains or adapts it."""
-    if hasattr(model, "module") and not hasattr(model, "get_input_embeddings"):
-        model = model.module  # of data-parallel training
+    while hasattr(model, "module") and not hasattr(model, "get_input_embeddings"):
+        model = model.module  # of data-parallel training, or of averaged weights
     if hasattr(model, "get_base_model"):  # of adapters, as peft has them
         model = model.get_base_model()
     return model
