@@ -299,6 +299,9 @@ def test_no_batches(classifier: Classifier) -> None:
 
 def test_folders_that_hold_no_layer(classifier: Classifier, tmp_path: Path) -> None:
     model = classifier("Bert")
+    message = r"^got 'org/model', which is no folder.*snapshot_download\('org/model'\)$"
+    with pytest.raises(SourceError, match=message):
+        layers.load(type(model), "org/model")
     with pytest.raises(SourceError, match=r"without a config.json"):
         layers.load(type(model), tmp_path)
     model.save_pretrained(tmp_path)

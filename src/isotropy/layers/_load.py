@@ -27,7 +27,7 @@ def load(auto: Any, folder: str | Path, *, layer: Layer | None = None, **setting
 
     Args:
         auto: the model's class, or an Auto class.
-        folder: where it was saved.
+        folder: where it was saved, on this machine; the name of a model on a hub is none.
         layer: a layer of a class of your own, made as it was; those of `isotropy.layers` are made
             from the model's configuration.
         settings: passed on to `from_pretrained`.
@@ -36,6 +36,12 @@ def load(auto: Any, folder: str | Path, *, layer: Layer | None = None, **setting
         SourceError: the folder is none, or holds no model with a layer, or not all of it.
     """
     place = Path(folder)
+    if not place.is_dir():
+        raise SourceError(
+            f"got {str(folder)!r}, which is no folder on this machine, expected one that "
+            "save_pretrained has written; for a model of a hub, pass "
+            f"huggingface_hub.snapshot_download({str(folder)!r})"
+        )
     if not (place / "config.json").is_file():
         raise SourceError(
             f"got folder {str(folder)!r} without a config.json, expected one that save_pretrained "
