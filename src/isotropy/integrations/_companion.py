@@ -1,9 +1,10 @@
-"""What accompanies a Hugging Face trainer: the penalty in its loss, and numbers in its logs."""
+"""What accompanies a Hugging Face trainer: more terms in its loss, and numbers in its logs."""
 
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import torch
@@ -17,6 +18,7 @@ from isotropy.integrations._samples import decoder_mask, fixed_batches, this_ran
 from isotropy.integrations._saved import load_penalty, save_penalty
 from isotropy.integrations._terms import Terms
 from isotropy.integrations._tracking import Tracker
+from isotropy.layers._rates import learning_by_themselves, own_loss, set_apart
 from isotropy.penalties import Penalty
 from isotropy.representations import Representations
 
@@ -29,7 +31,9 @@ _STATES = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
 
 
 class Companion:
-    """Adds a penalty to one trainer's loss, and measures and refreshes at the right times.
+    """Adds a penalty, and what layers learn from by themselves, to one trainer's loss.
+
+    It measures and refreshes at the right times.
 
     Each method stands around one of the trainer's, which is handed to it as `inner`. The arguments
     are described in `isotropy.integrations.huggingface.IsotropyTrainer`.
@@ -45,7 +49,8 @@ class Companion:
         track_dataset: on which data.
         track_rows: on how many of its rows.
         track_site: which rows of states are measured.
-        averages: whether to see to it that the loss of a step is the mean over its micro-batches.
+        averages: whether to see to it that the loss of a step is the mean over its micro-batches,
+            where there is neither a penalty nor a layer with a loss.
 
     Raises:
         SettingError: a setting that makes no sense.
@@ -70,7 +75,7 @@ class Companion:
             raise unknown_name("accumulate", str(accumulate), get_args(Accumulate))
         self.trainer = trainer
         self.penalty = None if penalty is None else as_penalty(penalty).to(trainer.args.device)
-        self.terms = None if penalty is None else Terms(penalty)
+        self.terms = Terms(penalty)
         self.accumulate = accumulate
         self.compare_steps = as_steps("compare_steps", compare_steps)
         self.refresh_points = refresh_points
@@ -88,7 +93,8 @@ class Companion:
         self._batches: list[Inputs] = []
         self._next = 0
         self._cached: CachedPenalty | None = None
-        self._knows_reduction = not averages
+        adds = penalty is not None or bool(learning_by_themselves(trainer.model))
+        self._knows_reduction = not (averages or adds)
         self._restored = False
         self._last_tracked: int | None = None
 
@@ -111,30 +117,40 @@ class Companion:
         return_outputs: bool,
         num_items: Any,
     ) -> Any:
-        """The task's loss with the penalty, from one forward pass; in evaluation the task's."""
-        if self.penalty is None or self.terms is None or not model.training:
+        """The task's loss with all that is added to it; in evaluation the task's."""
+        adds = self.penalty is not None or bool(learning_by_themselves(self.trainer.model))
+        if not adds or not model.training:
             return inner(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items)
         is_first = self._next == 0
-        is_cached = self.accumulate == "cached" and self._needs_states and len(self._batches) > 1
-        if is_cached and is_first:
-            ahead = self._shown_ahead(inner, model, num_items)
-            self._cached = CachedPenalty(self.penalty, [self.penalty.rows(s) for s in ahead])
+        if is_first:
+            self._look_ahead(inner, model, num_items)
         self._next += 1
 
         task, outputs, shown = self._forward(inner, model, inputs, num_items)
         steps = self.trainer.current_gradient_accumulation_steps
         share = 1 / steps if self._is_scaled(num_items) else 1.0
-        if self._cached is not None:
-            term = self._cached.value + steps * self._cached.surrogate(self.penalty.rows(shown))
-        else:
-            term = self.penalty(shown)
-        self.terms.keep(task_loss=task.mean() / share, penalty=term)
-        term = share * term
-        at = self.trainer.state.global_step
-        if is_first and self.compare_steps is not None and at % self.compare_steps == 0:
-            self.terms.compare(task.mean(), term, self.trainer.model.parameters())
-        loss = task + term.to(task.dtype)
+        self.terms.keep(task_loss=task.mean() / share)
+        loss = task
+        if self.penalty is not None:
+            term = self._term(self.penalty, shown, steps)
+            self.terms.keep(penalty=term)
+            term = share * term
+            at = self.trainer.state.global_step
+            if is_first and self.compare_steps is not None and at % self.compare_steps == 0:
+                self.terms.compare(task.mean(), term, self.trainer.model.parameters())
+            loss = loss + term.to(task.dtype)
+        own = own_loss(self.trainer.model)
+        if own is not None:
+            self.terms.keep(layer_loss=own)
+            loss = loss + (share * own).to(task.dtype)
         return (loss, self._without_states(outputs)) if return_outputs else loss
+
+    def _term(self, penalty: Penalty, shown: Representations, steps: int) -> Tensor:
+        """The weighted penalty of a micro-batch, or its part of that of all of them."""
+        if self._cached is None:
+            term: Tensor = penalty(shown)
+            return term
+        return self._cached.value + steps * self._cached.surrogate(penalty.rows(shown))
 
     def _forward(
         self, inner: Loss, model: nn.Module, inputs: Inputs, num_items: Any
@@ -154,6 +170,13 @@ class Companion:
             decoder_attention_mask=decoder_mask(inputs),
         )
         return task, outputs, shown
+
+    def _look_ahead(self, inner: Loss, model: nn.Module, num_items: Any) -> None:
+        """Where the micro-batches of a step are one cloud, take the penalty of all of them."""
+        is_cached = self.accumulate == "cached" and self._needs_states and len(self._batches) > 1
+        if self.penalty is not None and is_cached:
+            ahead = self._shown_ahead(inner, model, num_items)
+            self._cached = CachedPenalty(self.penalty, [self.penalty.rows(s) for s in ahead])
 
     def _shown_ahead(
         self, inner: Loss, model: nn.Module, num_items: Any
@@ -194,6 +217,31 @@ class Companion:
         with same_randomness():
             return ignores_item_count(trainer.model, trainer._prepare_inputs(dict(batches[0])))
 
+    # ---- The optimizer ----
+
+    def create_optimizer(self, inner: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """The trainer's optimizer, in which layers have their own rates; one's own stays so."""
+        is_given = self.trainer.optimizer is not None
+        optimizer = inner(*arguments, **named)
+        if not is_given:
+            set_apart(optimizer, self.trainer.model)
+        return optimizer
+
+    def clip(self, inner: Callable[..., Any], model: nn.Module) -> Any:
+        """Clip gradients: those of layers' own losses by themselves, as they are of another scale.
+
+        Otherwise a steep likelihood would make the steps of encoder and head smaller.
+        """
+        layers = learning_by_themselves(self.trainer.model)
+        if not layers:
+            return inner(model)
+        own = [parameter for layer in layers for parameter in layer.parameters()]
+        apart = {id(parameter) for parameter in own}
+        rest = [parameter for parameter in model.parameters() if id(parameter) not in apart]
+        norm = inner(SimpleNamespace(parameters=lambda: iter(rest)))
+        nn.utils.clip_grad_norm_(own, self.trainer.args.max_grad_norm)
+        return norm
+
     # ---- The times ----
 
     def on_train_begin(self) -> None:
@@ -231,8 +279,7 @@ class Companion:
     def log(self, inner: Callable[..., Any], logs: dict[str, float], *arguments: Any) -> None:
         """Log, and with a training's loss what belongs to it."""
         if "loss" in logs:
-            if self.terms is not None:
-                logs.update(self.terms.logs())
+            logs.update(self.terms.logs())
             if self.track_steps is None:
                 logs.update(self._tracked())
         inner(logs, *arguments)

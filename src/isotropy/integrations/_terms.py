@@ -15,7 +15,7 @@ class Terms:
     Means are summed up on the device: a training step waits for nothing.
 
     Args:
-        penalty: the penalty, its weight included.
+        penalty: the penalty, its weight included; None where there are layers alone.
 
     Example:
         >>> from isotropy import penalties
@@ -25,8 +25,9 @@ class Terms:
         {'task_loss': 2.0, 'penalty': 0.5}
     """
 
-    def __init__(self, penalty: Penalty) -> None:
+    def __init__(self, penalty: Penalty | None) -> None:
         self.penalty = penalty
+        self.group = None if penalty is None else penalty.group
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
 
@@ -44,7 +45,7 @@ class Terms:
         """
         chosen = [parameter for parameter in parameters if parameter.requires_grad]
         norms = [
-            _norm(_gradient(term, chosen), self.penalty.group)
+            _norm(_gradient(term, chosen), self.group)
             for term in (penalty, task)
             if term.requires_grad
         ]
@@ -59,11 +60,10 @@ class Terms:
         """
         found = {}
         for key, total in self._sums.items():
-            world = ranks.world_size(self.penalty.group)
-            mean = ranks.total(total, self.penalty.group) / world
+            mean = ranks.total(total, self.group) / ranks.world_size(self.group)
             found[key] = float(mean) / self._counts[key]
         self._sums, self._counts = {}, {}
-        if found and (skipped := int(self.penalty.skipped)):
+        if found and self.penalty is not None and (skipped := int(self.penalty.skipped)):
             found["penalty_skipped"] = skipped
         return found
 

@@ -1,9 +1,9 @@
-"""Penalties and measures in Hugging Face's `Trainer`.
+"""Penalties, layers and measures in Hugging Face's `Trainer`.
 
 A trainer of one's own class takes `IsotropyCallback`; otherwise `IsotropyTrainer` and
 `IsotropySeq2SeqTrainer` are Hugging Face's with a penalty. All three log with every training loss:
 
-- `task_loss` and `penalty`: the two terms of the loss, means since the last log;
+- `task_loss`, `penalty` and `layer_loss`: the terms of the loss, means since the last log;
 - `penalty_gradient_ratio`: the norm of the penalty's gradient over that of the task's;
 - `penalty_skipped`: how many batches the penalty could say nothing of, if there were any;
 - `penalty_refresh_seconds`: the time of a refresh, at every epoch's start;
@@ -74,6 +74,14 @@ class _WithPenalty:
         """The micro-batches of the next step."""
         return self.companion.get_batch_samples(super().get_batch_samples, *arguments)  # type: ignore[misc]
 
+    def create_optimizer(self, *arguments: Any, **named: Any) -> Any:
+        """The optimizer, in which layers have their own rates."""
+        inner = super().create_optimizer  # type: ignore[misc]
+        return self.companion.create_optimizer(inner, *arguments, **named)
+
+    def _clip_grad_norm(self, model: Any) -> Any:
+        return self.companion.clip(super()._clip_grad_norm, model)  # type: ignore[misc]
+
     def log(self, logs: dict[str, float], *arguments: Any) -> None:
         """Log, and with a training's loss its terms and the tracked measures."""
         self.companion.log(super().log, logs, *arguments)  # type: ignore[misc]
@@ -86,7 +94,7 @@ class _WithPenalty:
 
 
 class IsotropyTrainer(_WithPenalty, Trainer):
-    """Hugging Face's `Trainer` with a penalty in the loss and measures in the logs.
+    """Hugging Face's `Trainer` with a penalty or a layer in the loss and measures in the logs.
 
     Everything else is the `Trainer`'s: mixed precision, gradient accumulation and checkpointing,
     label smoothing, `torchrun`, resuming, `report_to`. The penalty looks at the states of the
@@ -96,6 +104,12 @@ class IsotropyTrainer(_WithPenalty, Trainer):
     With gradient accumulation, a step's loss is the mean over its micro-batches, as that of the
     undivided batch is. `Trainer` adds the losses of many models up instead, BERT's among them,
     which accept its count of items and ignore it: they are recognised by their first batch.
+
+    What a layer in the model adds to the loss (`layers.Flow` its likelihood) is added, a mean over
+    micro-batches as the task's loss is, and logged as `layer_loss`. The parameters of a layer with
+    a `learning_rate` are trained with that, in groups of their own in the optimizer that the
+    trainer makes, under the same schedule and weight decay; gradients of such a layer are clipped
+    by themselves. An optimizer of your own stays as it is: see `layers.parameter_groups`.
 
     Weights that are sharded over ranks (FSDP, DeepSpeed) have not been tried.
 
@@ -191,13 +205,14 @@ class _Times(TrainerCallback):
 
 
 class IsotropyCallback(_Times):
-    """Adds a penalty and tracked measures to a trainer that is there already.
+    """Adds a penalty, a layer's own loss and tracked measures to a trainer that is there already.
 
-    It stands around the trainer's `compute_loss`, `log`, and what saves and loads the optimizer, so
-    that it does all that `IsotropyTrainer` does for any subclass of `Trainer` whose `training_step`
-    calls `compute_loss` once for each micro-batch. It cannot do without the trainer (hence the
-    argument), be used for a second one, be taken off again by `remove_callback`, or have its
-    methods called by a trainer that computes its loss elsewhere.
+    It stands around the trainer's `compute_loss`, `log`, and what makes, saves and loads the
+    optimizer, so that it does all that `IsotropyTrainer` does for any subclass of `Trainer` whose
+    `training_step` calls `compute_loss` once for each micro-batch. Those of sentence-transformers
+    are some of them: a layer in their model needs this callback. It cannot do without the trainer
+    (hence the argument), be used for a second one, be taken off again by `remove_callback`, or have
+    its methods called by a trainer that computes its loss elsewhere.
 
     Args:
         trainer: the trainer.
@@ -219,8 +234,7 @@ class IsotropyCallback(_Times):
                 f"got a trainer of type {type(trainer).__name__}, expected a transformers.Trainer; "
                 "write trainer.add_callback(IsotropyCallback(trainer, ...))"
             )
-        averages = settings.get("penalty") is not None
-        super().__init__(Companion(trainer, **settings, averages=averages))
+        super().__init__(Companion(trainer, **settings, averages=False))
         inner = trainer.compute_loss
 
         def compute_loss(
@@ -233,8 +247,11 @@ class IsotropyCallback(_Times):
         trainer.compute_loss = compute_loss  # type: ignore[method-assign]
         for name, method in (
             ("get_batch_samples", self.companion.get_batch_samples),
+            ("create_optimizer", self.companion.create_optimizer),
+            ("_clip_grad_norm", self.companion.clip),
             ("log", self.companion.log),
             ("_save_optimizer_and_scheduler", self.companion.save),
             ("_load_optimizer_and_scheduler", self.companion.load),
         ):
-            setattr(trainer, name, partial(method, getattr(trainer, name)))
+            if hasattr(trainer, name):  # what is private need not be in every version
+                setattr(trainer, name, partial(method, getattr(trainer, name)))

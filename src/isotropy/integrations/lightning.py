@@ -1,4 +1,4 @@
-"""Penalties and measures in Lightning's `Trainer`, by one callback and a small protocol.
+"""Penalties, layers and measures in Lightning's `Trainer`, by one callback and a small protocol.
 
 The module shows what it computes:
 
@@ -7,7 +7,8 @@ The module shows what it computes:
 - a method `representations(batch)` returns the same for any batch: tracked measures, and the
   refresh of a penalty that has one, call it in evaluation mode.
 
-Representations are an `isotropy.Representations`, or an n×d tensor, a cloud.
+Representations are an `isotropy.Representations`, or an n×d tensor, a cloud. Without a penalty
+`training_step` may return what it likes, also where there is a layer with a loss of its own.
 """
 
 import time
@@ -28,6 +29,13 @@ from isotropy.integrations._checks import as_penalty, as_steps, needs_refresh
 from isotropy.integrations._saved import penalty_state, set_penalty_state
 from isotropy.integrations._terms import Terms
 from isotropy.integrations._tracking import Tracker, as_measures
+from isotropy.layers._rates import (
+    layers_in,
+    learning_by_themselves,
+    mixed_groups,
+    own_loss,
+    set_apart,
+)
 from isotropy.penalties import Penalty
 from isotropy.representations import Representations
 from isotropy.sites import Site
@@ -42,14 +50,19 @@ _VALIDATION_BATCHES = 8
 
 
 class IsotropyCallback(Callback):
-    """Adds a penalty to a module's loss, and measures to its logs.
+    """Adds a penalty and what layers learn from to a module's loss, and measures to its logs.
 
-    Logged are `task_loss`, `penalty`, `penalty_gradient_ratio`, `penalty_refresh_seconds` and the
-    tracked measures. Each micro-batch of accumulated gradients is a cloud of its own. The penalty's
-    state goes into Lightning's checkpoints.
+    Logged are `task_loss`, `penalty`, `layer_loss`, `penalty_gradient_ratio`,
+    `penalty_refresh_seconds` and the tracked measures. Each micro-batch of accumulated gradients is
+    a cloud of its own. The penalty's state goes into Lightning's checkpoints.
+
+    Where a layer in the module has a loss of its own (`layers.Flow`), that is added. Where it asks
+    for a `learning_rate`, it gets that in a group of its own in the module's optimizer, unless
+    there is a schedule already, which knows the groups that there are: then write
+    `AdamW(layers.parameter_groups(self), lr=...)`. Lightning clips all gradients together.
 
     Args:
-        penalty: the penalty, its weight included; without one, measures are tracked all the same.
+        penalty: the penalty, its weight included; without one, all else is done all the same.
         compare_steps: after how many steps the gradients of task and penalty are compared, which
             costs two backward passes; None for never.
         refresh_points: how many rows `penalty.refresh` looks at, at every epoch's start.
@@ -133,18 +146,19 @@ class IsotropyCallback(Callback):
             return
         if needs_refresh(self.penalty) or self.track:
             _require_protocol(pl_module)
-        if self.penalty is None:
+        if self.penalty is None and not learning_by_themselves(pl_module):
             return
         if not pl_module.automatic_optimization:
             raise SettingError(
                 "got a module that optimizes by itself, expected automatic_optimization=True; or "
-                "add the penalty to your own loss"
+                "add the penalty, and the layer's own_loss(), to your own loss"
             )
         inner: Callable[..., Any] = pl_module.training_step
 
         @wraps(inner)
         def training_step(*arguments: Any, **named: Any) -> Any:
-            return self._with_penalty(trainer, pl_module, inner(*arguments, **named))
+            output = self._with_penalty(trainer, pl_module, inner(*arguments, **named))
+            return self._with_own_loss(pl_module, output)
 
         pl_module.training_step = training_step  # type: ignore[method-assign]
 
@@ -155,16 +169,14 @@ class IsotropyCallback(Callback):
 
     def _with_penalty(self, trainer: Trainer, module: LightningModule, output: Any) -> Any:
         """What `training_step` returned, with the penalty in its loss."""
-        if output is None:  # Lightning's way to skip a batch
-            return None
+        if output is None or self.penalty is None or self.terms is None:
+            return output  # None: Lightning's way to skip a batch
         if not isinstance(output, Mapping) or not {"loss", _SHOWN} <= set(output):
             given = sorted(output) if isinstance(output, Mapping) else type(output).__name__
             raise SettingError(
                 f"got a training_step that returns {given}, expected a dict with 'loss' and "
                 f"'{_SHOWN}'; without the latter there is nothing to take the penalty of"
             )
-        if self.penalty is None or self.terms is None:
-            return output
         task: Tensor = output["loss"]
         term = self.penalty(as_representations(output[_SHOWN]))
         logs = {"task_loss": task.detach(), "penalty": term.detach()}
@@ -181,7 +193,36 @@ class IsotropyCallback(Callback):
         rest = {key: value for key, value in output.items() if key != _SHOWN}
         return {**rest, "loss": task + term.to(task.dtype)}
 
+    def _with_own_loss(self, module: LightningModule, output: Any) -> Any:
+        """What `training_step` returned, with the layers' own losses in its loss."""
+        own = None if output is None else own_loss(module)
+        if own is None:
+            return output
+        is_dict = isinstance(output, Mapping)
+        loss: Tensor = output["loss"] if is_dict else output
+        logs = {"layer_loss": own.detach()}
+        if self.penalty is None:
+            logs["task_loss"] = loss.detach()
+        module.log_dict(logs, batch_size=1)
+        loss = loss + own.to(loss.dtype)
+        return {**output, "loss": loss} if is_dict else loss
+
     # ---- The times ----
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Give layers their own rates in optimizers that have made no step yet."""
+        for optimizer in trainer.optimizers:
+            if not mixed_groups(optimizer, pl_module):
+                continue
+            if any(
+                config.scheduler.optimizer is optimizer for config in trainer.lr_scheduler_configs
+            ):
+                names = sorted({type(layer).__name__ for layer in layers_in(pl_module)})
+                raise SettingError(
+                    f"got a schedule for an optimizer without a group of its own for {names}, "
+                    "expected one; write the optimizer as AdamW(layers.parameter_groups(self), ...)"
+                )
+            set_apart(optimizer, pl_module, alone=False)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure a training's start."""

@@ -16,6 +16,7 @@ from isotropy.layers._iso_batch_norm import SPEC as ISO_BATCH_NORM, IsoBatchNorm
 from isotropy.layers._isotropy_layer import SPEC as ISOTROPY_LAYER, IsotropyLayer as IsotropyLayer
 from isotropy.layers._layer import Layer as Layer
 from isotropy.layers._load import load as load
+from isotropy.layers._rates import parameter_groups as parameter_groups
 from isotropy.layers._second_stage import (
     Epoch as Epoch,
     SecondStage as SecondStage,

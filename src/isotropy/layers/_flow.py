@@ -1,6 +1,7 @@
 """A normalising flow that makes embeddings Gaussian."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
@@ -120,6 +121,8 @@ class Flow(Layer):
             # The task shapes the embeddings, not the flow: its parameters are constants here.
             fixed = {name: p.detach() for name, p in self.glow.named_parameters()}
             z: Tensor = functional_call(self.glow, fixed, (rows,)).z
+            if self.training:
+                z = _reaching(z, self.glow.parameters())
         return z.to(x.dtype)
 
     def negative_log_likelihood(self, x: Tensor) -> Tensor:
@@ -165,6 +168,33 @@ class Flow(Layer):
     def __getstate__(self) -> dict[str, Any]:
         """A copy does not carry the last batch along."""
         return {**self.__dict__, "_last": None}
+
+
+def _reaching(z: Tensor, parameters: Iterable[Tensor]) -> Tensor:
+    """`z`, from which a graph leads to the parameters, though no gradient comes to them.
+
+    Data-parallel training that looks for unused parameters (as Hugging Face's does) looks for them
+    in the model's output, and would take those of the flow for unused: their gradient comes from a
+    loss that is computed later.
+    """
+    result: Tensor = _Reaching.apply(z, *parameters)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Reaching(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, *parameters: Tensor) -> Tensor:
+        return z.view_as(z)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.parameters = len(inputs) - 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return grad, *(None,) * ctx.parameters
 
 
 SPEC = MethodSpec(
