@@ -51,5 +51,7 @@ def test_two_ranks_give_the_training_of_one(
         for mine, other in zip(logs, theirs, strict=True):
             assert set(mine) == set(other)
             ratio = {"penalty_gradient_ratio"} if accumulation == 1 else set()
-            for key in {"loss", "task_loss", "penalty", "iso_score", *ratio} & set(mine):
+            for key in {"loss", "task_loss", "penalty", "layer_loss", "iso_score", *ratio} & set(
+                mine
+            ):
                 assert other[key] == pytest.approx(mine[key], rel=1e-5), key

@@ -17,6 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from isotropy import layers
 from isotropy.integrations.huggingface import IsotropyTrainer
 from isotropy.penalties import Cosine, IStar, PersistentEntropy
 
@@ -24,10 +25,20 @@ PENALTIES: dict[str, Any] = {
     "i-star": lambda: IStar(weight=2, zeta=0.3),
     "persistent-entropy": lambda: PersistentEntropy(bars="all"),
     "cosine": lambda: Cosine(3, site="vocabulary"),
+    "flow": lambda: None,
+    "flow-of-known-use": lambda: None,
+    "flow-and-cosine": lambda: Cosine(3),
 }
 CASES = [("i-star", 1), ("i-star", 2), ("persistent-entropy", 1), ("persistent-entropy", 2)]
-CASES += [("cosine", 1)]
+CASES += [("cosine", 1), ("flow", 1), ("flow", 2), ("flow-of-known-use", 1)]
+CASES += [("flow-and-cosine", 2)]
 ROWS, BATCH = 48, 16  # of all ranks and micro-batches together
+
+
+class SlowFlow(layers.Flow):
+    """A flow with a rate at which plain gradient descent does not diverge."""
+
+    learning_rate = 0.002
 
 
 def row(n: int) -> dict[str, Any]:
@@ -50,6 +61,9 @@ def train(folder: Path, name: str, accumulation: int) -> None:
         attention_probs_dropout_prob=0.0,
         initializer_range=0.5,
     )
+    model = BertForSequenceClassification(config).double()
+    if name.startswith("flow"):
+        layers.attach(model, SlowFlow(8))
     arguments = TrainingArguments(
         str(folder),
         per_device_train_batch_size=BATCH // world // accumulation,
@@ -66,9 +80,11 @@ def train(folder: Path, name: str, accumulation: int) -> None:
         disable_tqdm=True,
         use_cpu=True,
         dataloader_pin_memory=False,
+        # By default such models are searched for unused parameters.
+        ddp_find_unused_parameters=False if name == "flow-of-known-use" else None,
     )
     trainer = IsotropyTrainer(
-        BertForSequenceClassification(config).double(),
+        model,
         arguments,
         train_dataset=[row(n) for n in range(ROWS)],
         eval_dataset=[row(n) for n in range(100, 110)],
