@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import isotropy
-from isotropy import penalties
+from isotropy import layers, penalties
 from isotropy.errors import SettingError
 from isotropy.integrations.lightning import IsotropyCallback
 from isotropy.representations import Representations
@@ -289,3 +289,109 @@ def test_modules_that_do_not_keep_the_protocol_are_errors(
 def test_settings_that_make_no_sense_are_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         IsotropyCallback(**settings)
+
+
+class QuickFlow(layers.Flow):
+    """A flow with a rate of its own, at which plain gradient descent does not diverge."""
+
+    learning_rate = 0.002
+
+
+class WithFlow(Classifier):
+    """A flow of the hidden layer feeds the head."""
+
+    def __init__(self, optimizer: str = "plain") -> None:
+        super().__init__()
+        self.hidden = nn.Linear(6, 8, dtype=torch.float64)
+        self.flow = QuickFlow(8).double()
+        self.head = nn.Linear(8, 2, dtype=torch.float64)
+        self.optimizer = optimizer
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Any:
+        x = self.representations(batch)
+        loss = nn.functional.cross_entropy(self.head(self.flow(x)), batch[1])
+        return {"loss": loss, "representations": x} if self.optimizer != "bare" else loss
+
+    def configure_optimizers(self) -> Any:
+        if self.optimizer in ("plain", "bare"):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+        own = layers.parameter_groups(self)
+        optimizer = torch.optim.SGD(own if self.optimizer == "apart" else self.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+
+def flow_by_hand(
+    module: WithFlow, batches: list[Batch], penalty: Callable[[Tensor], Tensor]
+) -> tuple[WithFlow, list[float]]:
+    rest = [*module.hidden.parameters(), *module.head.parameters()]
+    optimizers = [
+        torch.optim.SGD(rest, lr=0.1),
+        torch.optim.SGD(module.flow.parameters(), lr=QuickFlow.learning_rate),
+    ]
+    losses = []
+    for x, labels in batches:
+        hidden = module.hidden(x)
+        task = nn.functional.cross_entropy(module.head(module.flow(hidden)), labels)
+        own = module.flow.negative_log_likelihood(hidden.detach()).mean()
+        losses.append(float(own.detach()))
+        module.zero_grad()
+        (task + penalty(hidden) + own).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return module, losses
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "with_penalty"),
+    [("plain", True), ("plain", False), ("bare", False), ("apart", True)],
+)
+def test_a_flow_learns_from_its_own_loss_at_its_own_rate(
+    fit: Callable[..., Trainer], tiny: SimpleNamespace, optimizer: str, with_penalty: bool
+) -> None:
+    module, batches = WithFlow(optimizer), data(4)
+    start = copy.deepcopy(module)
+    callback = IsotropyCallback(penalties.Cosine(2.0) if with_penalty else None)
+    trainer = fit(module, callback, batches)
+    expected, losses = flow_by_hand(
+        copy.deepcopy(start),
+        batches,
+        lambda x: 2 * tiny.cosine(x) if with_penalty else x.new_zeros(()),
+    )
+    difference = tiny.distance(module, expected)
+    assert difference < 1e-9
+    difference = tiny.distance(module.flow, start.flow)
+    assert difference > 1e-3
+    logger: Any = trainer.logger
+    assert [value for _, value in logger.of("layer_loss")] == pytest.approx(losses, rel=1e-6)
+    assert len(logger.of("task_loss")) == 4
+
+
+def test_a_schedule_that_knows_no_group_for_the_layer_is_an_error(
+    fit: Callable[..., Trainer],
+) -> None:
+    message = r"got a schedule for .*'QuickFlow'.*AdamW\(layers.parameter_groups\(self\)"
+    with pytest.raises(SettingError, match=message):
+        fit(WithFlow("mixed"), IsotropyCallback(), data(2))
+
+
+def test_a_flow_in_a_resumed_training(
+    fit: Callable[..., Trainer], tiny: SimpleNamespace, tmp_path: Path
+) -> None:
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    def trained(resume: str | None) -> WithFlow:
+        module = WithFlow()
+        keep = ModelCheckpoint(tmp_path / "kept", "{step}", save_top_k=-1, every_n_train_steps=1)
+        fit(
+            module,
+            [IsotropyCallback(), keep],  # type: ignore[arg-type]
+            data(1) * 3,
+            max_epochs=2,
+            resume=resume,
+            enable_checkpointing=True,
+        )
+        return module
+
+    module = trained(None)
+    difference = tiny.distance(module, trained(str(tmp_path / "kept" / "step=4.ckpt")))
+    assert difference == 0
