@@ -1,6 +1,7 @@
 """The command line as its users meet it: output, files, exit codes and one-line errors."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -182,6 +183,7 @@ def test_errors_are_one_line_and_exit_code_1(npy: Path, arguments: list[str], me
         (["cloud.npy", "--set", "anisotropy.k"], "expected MEASURE.OPTION=VALUE"),
         (["a.npy", "b.npy"], "unexpected extra argument"),
         (["cloud.npy", "--json", "-", "--html", "-"], "only one of --json and --html can be -"),
+        (["cloud.npy", "--json", "a", "--html", "a"], "only one of --json and --html can be a"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], message: str) -> None:
@@ -341,3 +343,49 @@ def test_embed_then_measure(minilm: Path, tmp_path: Path) -> None:
     )
     assert measured.exit_code == 0, measured.stderr
     assert f"{40 * 6} rows × 384 features, by layer" in " ".join(measured.stdout.split())
+
+
+def test_the_source_is_never_replaced(cloud: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, cloud)
+    before = path.read_bytes()
+    result = invoke("measure", path, "--json", path)
+    assert result.exit_code == 1
+    assert "is the source or would be among its files" in result.stderr
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("> /dev/full", 1, "error: got a standard output that takes no more (No space left on"),
+    ],
+)
+def test_an_output_that_takes_nothing(npy: Path, redirection: str, code: int, said: str) -> None:
+    command = f"{sys.executable} -m isotropy measure {npy} --measures iso_score {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stderr.startswith(said)
+    assert len(done.stderr.splitlines()) == bool(said)
+
+
+def test_an_output_that_knows_no_line_drawing(npy: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    done = run("measure", npy, "--measures", "iso_score", env=environment, encoding="cp1252")
+    assert done.returncode == 0
+    assert "iso_score" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("anisotropy.k=1000000000", "anisotropy: got k=1000000000, expected a whole number from 1"),
+        ("explained_variance.k=99999", "got k=99999, expected a whole number from 1 to 10000"),
+        ("outlier_dimensions.threshold=inf", "got threshold=inf, expected a finite number above 0"),
+    ],
+)
+def test_settings_without_measure(npy: Path, setting: str, message: str) -> None:
+    result = invoke("measure", npy, "--set", setting)
+    assert result.exit_code == 1
+    assert message in result.stderr

@@ -452,3 +452,22 @@ def test_html_is_written_and_returned(report: Measurement, tmp_path: Path) -> No
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == page
     assert report.to_html() == page
     assert report._repr_html_() in page
+
+
+def test_moments_that_do_not_fit_into_memory_are_refused() -> None:
+    x = np.zeros((8, 60_000), dtype=np.float16)
+    x[np.arange(8), np.arange(8)] = 1
+    with pytest.raises(
+        InputError, match=r"60000 features, whose d×d moments take 107 GiB, .*mixed"
+    ):
+        measure(x, "iso_score")
+    with pytest.raises(InputError, match=r"for the 20 groups of an interval, .*leave out"):
+        measure(x[:, :8000], "iso_score", interval=0.95)
+
+
+def test_a_page_that_cannot_be_written(x: np.ndarray, tmp_path: Path) -> None:
+    found = measure(x, "iso_score")
+    with pytest.raises(SettingError, match="cannot be written"):
+        found.to_html(tmp_path / "nowhere" / "r.html")
+    with pytest.raises(SettingError, match="it is a folder"):
+        found.to_html(tmp_path)

@@ -55,6 +55,26 @@ def test_does_not_replace_a_device() -> None:
     assert not Path(os.devnull).is_file()
 
 
+def test_never_replaces_the_source(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "a.npy").write_text("rows")
+    (tmp_path / "link").symlink_to(tmp_path / "shards" / "a.npy")
+    for path, source in (
+        ("shards/a.npy", "shards/a.npy"),
+        ("link", "shards/a.npy"),
+        ("shards/a.npy", "shards"),
+        ("shards/new.json", "shards"),
+    ):
+        with (
+            pytest.raises(SettingError, match="is the source or would be among its files"),
+            reserved(str(tmp_path / path), source=tmp_path / source),
+        ):
+            pass
+    assert names(tmp_path / "shards") == ["a.npy"]
+    with reserved(str(tmp_path / "b.json"), source=tmp_path / "shards") as write:
+        write("")
+
+
 def test_without_a_path_nothing_is_written() -> None:
     with reserved(None) as write:
         write("nowhere")

@@ -139,7 +139,8 @@ def test_intervals_stay_within_the_bounds() -> None:
     limits = {number.key: number for name in names for number in SPECS[name].numbers}
     ends = set()
     for score in measure(x, names, interval=0.999).values():
-        assert score.interval is not None
+        if score.interval is None:  # of equal directions, which have none
+            continue
         low, high = score.interval
         assert type(low) is type(high) is float
         assert limits[score.key].low <= low < high <= limits[score.key].high
@@ -185,3 +186,10 @@ def test_counts_have_no_interval_and_no_warning_for_it() -> None:
     for key in ("outlier_dimensions", "outlier_dimensions_by_mean", "outlier_variance_share"):
         assert found[key].interval is None
     assert not any("no interval" in warning for warning in found.warnings)
+
+
+def test_no_interval_exceeds_the_number_of_features() -> None:
+    found = measure(cloud(300), ["effective_rank", "participation_ratio"], interval=0.999)
+    for score in found.values():
+        assert score.interval is not None
+        assert score.interval[0] <= score.interval[1] <= found.features

@@ -4,6 +4,9 @@ torch and everything that needs it is imported inside the commands, so that `iso
 answers at once.
 """
 
+import errno
+import io
+import os
 import sys
 from typing import Annotated, Any
 
@@ -24,6 +27,9 @@ from isotropy._command_options import (
 from isotropy._version import __version__
 from isotropy.errors import IsotropyError, unknown_name
 
+# A full disk, a limit, a device that has gone.
+_CANNOT_PRINT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 class _Commands(TyperGroup):
     """The commands, with one line for an error of ours and one for an interruption."""
@@ -31,9 +37,21 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # here, where typer handles a reader that has gone away
+            if sys.stdout is not None:  # somebody may have closed it
+                sys.stdout.flush()  # here, where typer handles a reader that has gone away
         except IsotropyError as error:
             typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from None
+        except OSError as error:
+            if error.errno not in _CANNOT_PRINT or error.filename is not None:
+                raise
+            # What is left in the buffer would be tried again at the end, with a traceback.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 # open until the end
+            typer.echo(
+                f"error: got a standard output that takes no more ({error.strerror}), expected "
+                "one with room; nothing is lost but what was not printed",
+                err=True,
+            )
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
@@ -53,6 +71,9 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character that it does not know is no error
+            stream.reconfigure(errors="replace")
     app(prog_name="isotropy")
 
 
@@ -128,11 +149,13 @@ def _measure(
 
     names = None if measures is None else _split(measures)
     options = _options(set_ or [])
-    if json == html == "-":
-        raise typer.BadParameter("only one of --json and --html can be -", param_hint="--html")
+    if json is not None and json == html:
+        raise typer.BadParameter(
+            f"only one of --json and --html can be {json}", param_hint="--html"
+        )
     with (
-        reserved(None if json == "-" else json) as write_json,
-        reserved(None if html == "-" else html) as write_html,
+        reserved(None if json == "-" else json, source=source) as write_json,
+        reserved(None if html == "-" else html, source=source) as write_html,
     ):
         with progress_bars(show=not no_progress) as progress:
             from isotropy.measurement import measure

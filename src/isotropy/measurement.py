@@ -23,7 +23,7 @@ from isotropy.errors import (
 )
 from isotropy.inputs import ArrayLike
 from isotropy.measures import SPECS, MeasureSpec, SecondPass
-from isotropy.output import progress_bars
+from isotropy.output import progress_bars, reserved
 from isotropy.reading import Progress, Reader
 from isotropy.scoring import Score as Score, Scorer, with_name
 from isotropy.settings import seed_number, whole_number
@@ -114,8 +114,8 @@ class Measurement(Mapping[str, Score]):
     def to_html(self, path: str | Path | None = None) -> str:
         """A page that shows the numbers, written to `path` if one is given."""
         page = markup.page(self)
-        if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
+        with reserved(None if path is None else str(path)) as write:
+            write(page)
         return page
 
     def __repr__(self) -> str:

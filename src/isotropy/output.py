@@ -12,12 +12,18 @@ Progress = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def reserved(path: str | None) -> Iterator[Callable[[str], None]]:
+def reserved(
+    path: str | None, *, source: str | Path | None = None
+) -> Iterator[Callable[[str], None]]:
     """A function that writes a text file, all of it or nothing, at a place that is tried at once.
 
     A long computation can so fail before it starts and not when its result is to be written. The
     text first goes to a file beside the target, which then takes the target's name. Without a path
     the function does nothing.
+
+    Args:
+        path: of the file, which is replaced if it exists.
+        source: what is read, which is never replaced: a file, or a folder with all that is in it.
 
     Raises:
         SettingError: nothing can be written there.
@@ -25,6 +31,11 @@ def reserved(path: str | None) -> Iterator[Callable[[str], None]]:
     if path is None:
         yield lambda text: None
         return
+    if source is not None and _is_in(path, source):
+        raise SettingError(
+            f"got output file {path!r}, which is the source or would be among its files, expected "
+            "another name or folder"
+        )
     with _clear_error(path):
         target = Path(path).resolve()  # of a link, the file that it names is replaced
         if target.is_dir():
@@ -47,6 +58,15 @@ def reserved(path: str | None) -> Iterator[Callable[[str], None]]:
     finally:
         if not special:
             part.unlink(missing_ok=True)
+
+
+def _is_in(path: str, source: str | Path) -> bool:
+    """Whether a file is the source itself, or in the folder that the source is."""
+    try:
+        file, place = Path(path).resolve(), Path(source).resolve()
+        return file == place or (place.is_dir() and place in file.parents)
+    except (OSError, ValueError):  # neither names a file: then nothing is replaced
+        return False
 
 
 @contextmanager

@@ -27,6 +27,8 @@ _CHUNK_ROWS = 4096
 _EXACT_WORK = 2e10
 _MOST_GROUPS = 1000
 _MOST_BYTES = 8 << 30
+# Matrices beside those of the groups: their sum, a chunk's product, and one about the mean.
+_WORKING_COPIES = 3
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Reader:
         parts: dict[str, CloudStream] = {}
         held = 0
         for rows, numbers, labels in self._chunks("reading"):
+            if moments and not whole.rows and not parts:
+                self._require_width(rows.shape[1], groups)
             bounds = finite_range(rows, name=self.source.name, numbers=numbers)
             if labels is None:
                 whole.update(rows, numbers, bounds)
@@ -135,6 +139,19 @@ class Reader:
         if self.source.features is None:
             return _CHUNK_ROWS
         return max(1, _CHUNK_VALUES // self.source.features)
+
+    def _require_width(self, features: int, groups: int) -> None:
+        """Refuse moments that do not fit into memory, as of a matrix that lies on its side."""
+        needed = (groups + _WORKING_COPIES) * 8 * features**2
+        if needed > _MOST_BYTES:
+            of_groups = f" for the {groups} groups of an interval" if groups > 1 else ""
+            instead = "leave out the interval, or " if groups > 1 else ""
+            raise InputError(
+                f"got {self.source.name} with {features} features, whose d×d moments take "
+                f"{needed / 2**30:.0f} GiB{of_groups}, expected at most {_MOST_BYTES >> 30}; "
+                f"{instead}transpose it if rows and columns are mixed up, or call the functions of "
+                "isotropy.measures, which work with n×n products where n < d"
+            )
 
     def _require_room(self, parts: int, held: int) -> None:
         """Refuse a column of ids before memory runs out."""

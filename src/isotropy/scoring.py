@@ -175,17 +175,25 @@ class Scorer:
         by_groups = [spec for spec in by_moments if not spec.leaves_out_pairs]
         for specs, pairs in ((by_groups, False), (by_pairs, True)):
             if specs and len(stream.parts) > 1:
-                found |= _named(specs, self._jackknife(stream, specs, values, pairs=pairs))
+                limits = self._jackknife(stream, specs, values, pairs=pairs)
+                found |= _named(specs, limits, stream.features)
         if by_rows and view.rows is not None and subsample_size(len(view.rows)) >= FEWEST_ROWS:
             whole = [value for spec in by_rows for value in values[spec.name]]
             score = self._subsample_scores(view, by_rows)
             limits = subsampling(score, whole, len(view.rows), self.level, self.seed)
-            found |= _named(by_rows, limits)
+            found |= _named(by_rows, limits, stream.features)
+        jumps = [key for key in _jumping(by_moments, stream) if key in found]
+        if jumps:
+            notes.append(
+                f"no interval for {', '.join(jumps)}: the spectrum's values near it are too close "
+                f"to be told apart by {stream.rows} rows, and it is too large"
+            )
+        found = {key: limits for key, limits in found.items() if key not in jumps}
         missing = [
             number.key
             for spec in measured
             for number in spec.numbers
-            if number.has_interval and number.key not in found
+            if number.has_interval and number.key not in found and number.key not in jumps
         ]
         if missing:
             notes.append(f"no interval for {', '.join(missing)}: too few rows ({stream.rows})")
@@ -198,7 +206,7 @@ class Scorer:
         if biased:
             notes.append(
                 f"outside of its interval: {', '.join(biased)}; a value of few rows is biased, and "
-                "the interval, which is for the distribution the rows were drawn from, is not"
+                "the interval is for the distribution that the rows were drawn from"
             )
         return found
 
@@ -299,14 +307,30 @@ def _upcast(rows: Tensor) -> Tensor:
     return rows.to(COMPUTE_DTYPE[rows.dtype])
 
 
-def _named(specs: Sequence[MeasureSpec], intervals: Sequence[Interval]) -> dict[str, Interval]:
+def _jumping(specs: Sequence[MeasureSpec], stream: CloudStream) -> list[str]:
+    """The keys of the numbers that do not change smoothly with the rows of this cloud."""
+    return [
+        number.key
+        for spec in specs
+        if spec.smooth is not None
+        for number, is_smooth in zip(
+            spec.numbers, spec.smooth(stream.moments, **spec.options), strict=True
+        )
+        if not is_smooth
+    ]
+
+
+def _named(
+    specs: Sequence[MeasureSpec], intervals: Sequence[Interval], features: int
+) -> dict[str, Interval]:
     """Intervals by their numbers' keys, within each number's bounds, without undefined ones."""
     numbers = [number for spec in specs for number in spec.numbers]
-    return {
-        number.key: (
-            float(min(max(low, number.low), number.high)),
-            float(max(min(high, number.high), number.low)),
-        )
-        for number, (low, high) in zip(numbers, intervals, strict=True)
-        if math.isfinite(low + high) and number.has_interval
-    }
+    result = {}
+    for number, (low, high) in zip(numbers, intervals, strict=True):
+        most = float(features) if number.at_most_d else number.high
+        if math.isfinite(low + high) and number.has_interval:
+            result[number.key] = (
+                float(min(max(low, number.low), most)),
+                float(max(min(high, most), number.low)),
+            )
+    return result

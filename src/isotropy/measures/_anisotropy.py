@@ -7,6 +7,7 @@ from torch import Tensor
 
 from isotropy.covariance import spectrum
 from isotropy.inputs import ArrayLike, as_cloud, like
+from isotropy.measures._separation import single
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.moments import Moments
 from isotropy.settings import flag, whole_number
@@ -72,7 +73,7 @@ def _plain(moments: Moments, *, k: int) -> list[float]:
 
 TRUST = (
     "Trust the first share where it is well above the second; the share of a singular value that "
-    "others come close to is too high in a small sample, and so is its interval. The smallest "
+    "others come close to is too high in a small sample, and it gets no interval. The smallest "
     "value it can take is 1/d, so that clouds of different dimension do not compare. "
 )
 
@@ -92,4 +93,5 @@ SPEC = MeasureSpec(
     ),
     options={"k": 3},
     from_moments=_plain,
+    smooth=lambda moments, k: single(moments.spectrum, moments.n, k),
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from isotropy.inputs import ArrayLike
 from isotropy.measures._anisotropy import TRUST, anisotropy, share_numbers, shares
+from isotropy.measures._separation import single
 from isotropy.measures._spec import MeasureSpec
 from isotropy.moments import Moments
 
@@ -54,4 +55,5 @@ SPEC = MeasureSpec(
     ),
     options={"k": 3},
     from_moments=_from_moments,
+    smooth=lambda moments, k: single(moments.centred_spectrum, moments.n, k),
 )

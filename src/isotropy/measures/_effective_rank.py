@@ -54,7 +54,7 @@ def _from_moments(moments: Moments) -> tuple[float]:
 SPEC = MeasureSpec(
     name="effective_rank",
     function=effective_rank,
-    numbers=(Number("effective_rank", low=1, more_isotropic="higher"),),
+    numbers=(Number("effective_rank", low=1, more_isotropic="higher", at_most_d=True),),
     summary="number of directions, by entropy of singular values",
     invariant_to=frozenset({"rotation", "scale", "translation"}),
     differentiable=True,

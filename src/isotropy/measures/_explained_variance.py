@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from torch import Tensor
+
 from isotropy.covariance import spectrum
 from isotropy.inputs import ArrayLike, as_cloud, like
 from isotropy.measures._anisotropy import require_shares, shares
+from isotropy.measures._separation import leading
 from isotropy.measures._spec import MeasureSpec, Number
 from isotropy.moments import Moments
 from isotropy.settings import flag
@@ -50,9 +53,16 @@ def _numbers(k: int, center: bool = True) -> tuple[Number, ...]:
     )
 
 
+def _spectrum(moments: Moments, center: bool) -> Tensor:
+    return moments.centred_spectrum if center else moments.spectrum
+
+
 def _from_moments(moments: Moments, *, k: int, center: bool) -> list[float]:
-    values = moments.centred_spectrum if center else moments.spectrum
-    return list(shares(values, k).cumsum(dim=0).clamp(max=1).tolist())
+    return list(shares(_spectrum(moments, center), k).cumsum(dim=0).clamp(max=1).tolist())
+
+
+def _smooth(moments: Moments, *, k: int, center: bool) -> list[bool]:
+    return leading(_spectrum(moments, center), moments.n, k)
 
 
 SPEC = MeasureSpec(
@@ -66,8 +76,9 @@ SPEC = MeasureSpec(
     min_rows=2,
     trust=(
         "Trust it when there are many more rows than features: with few rows the first components "
-        "explain too much, up to all of the variance with k + 1 rows. The smallest value EV_k can "
-        "take is k/d, so that clouds of different dimension do not compare."
+        "explain too much, up to all of the variance with k + 1 rows. It gets no interval where "
+        "the next component comes too close to be told apart by so many rows. The smallest value "
+        "EV_k can take is k/d, so that clouds of different dimension do not compare."
     ),
     reference=(
         "Optimizing the performance of text classification models by improving the isotropy of "
@@ -75,4 +86,5 @@ SPEC = MeasureSpec(
     ),
     options={"k": 3, "center": True},
     from_moments=_from_moments,
+    smooth=_smooth,
 )

@@ -42,7 +42,7 @@ def _from_moments(moments: Moments) -> tuple[float]:
 SPEC = MeasureSpec(
     name="participation_ratio",
     function=participation_ratio,
-    numbers=(Number("participation_ratio", low=1, more_isotropic="higher"),),
+    numbers=(Number("participation_ratio", low=1, more_isotropic="higher", at_most_d=True),),
     summary="number of directions that share the variance",
     invariant_to=frozenset({"rotation", "scale", "translation"}),
     differentiable=True,

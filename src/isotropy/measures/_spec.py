@@ -22,6 +22,7 @@ class Number:
         low: the smallest value it can take.
         high: the largest value it can take.
         isotropic: its value for a perfectly isotropic cloud, where there is one.
+        at_most_d: whether the number of features bounds it.
         more_isotropic: whether a higher or a lower value means more isotropic, where it means that.
         has_interval: whether an interval means anything: not where the number grows with the rows,
             so that a sample says nothing of it, and not where it is a count or jumps like one.
@@ -33,6 +34,7 @@ class Number:
     isotropic: float | None = None
     more_isotropic: Direction | None = None
     has_interval: bool = True
+    at_most_d: bool = False
 
 
 class SecondPass(Protocol):
@@ -71,6 +73,8 @@ class MeasureSpec:
         from_neighbours: numbers from the nearest neighbours of (a sample of) the rows.
         from_rows: numbers from (a sample of) the rows themselves.
         second_pass: given the moments of all rows, what to run over all rows.
+        smooth: given the moments, which of its numbers change smoothly with the rows of this cloud,
+            as the jackknife needs it; all of them if it is not given.
         leaves_out_pairs: whether its jackknife leaves out pairs of groups too, for measures that
             follow from moments so cheaply that 190 more evaluations do not matter.
     """
@@ -93,6 +97,7 @@ class MeasureSpec:
     from_neighbours: Callable[..., Sequence[float]] | None = None
     from_rows: Callable[..., Sequence[float]] | None = None
     second_pass: Callable[..., SecondPass] | None = None
+    smooth: Callable[..., Sequence[bool]] | None = None
     leaves_out_pairs: bool = False
 
     @property
