@@ -94,7 +94,7 @@ def _isotropy(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Measure the isotropy of embeddings."""
+    """Measure and shape the isotropy of embeddings."""
 
 
 @app.command(
