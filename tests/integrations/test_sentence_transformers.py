@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PrinterCallback
 
 import isotropy
-from isotropy import penalties
+from isotropy import layers, penalties
 from isotropy.errors import SettingError
 from isotropy.integrations.sentence_transformers import (
     IsotropyCallback,
@@ -380,3 +381,141 @@ def test_an_evaluator_needs_sentences_and_measures(
 def test_a_trainer_without_the_loss_is_an_error() -> None:
     with pytest.raises(SettingError, match="whose loss has 0 IsotropyLoss in it, expected one"):
         IsotropyCallback(SimpleNamespace(loss=nn.Identity()))
+
+
+class SlowFlow(layers.Flow):
+    """A flow with a rate of its own, at which plain gradient descent does not diverge."""
+
+    learning_rate = 0.002
+
+
+class Through(nn.Module):
+    """A module of a SentenceTransformer that sends its embeddings through a layer."""
+
+    def __init__(self, layer: layers.Layer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        return features | {"sentence_embedding": self.layer(features["sentence_embedding"])}
+
+
+SILENT = {
+    "per_device_train_batch_size": 8,
+    "max_steps": 2,
+    "learning_rate": 0.1,
+    "lr_scheduler_type": "constant",
+    "optim": "sgd",
+    "max_grad_norm": 0.0,
+    "train_sampling_strategy": "sequential",
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+    "use_cpu": True,
+    "dataloader_pin_memory": False,
+}
+
+
+def flow_by_hand(
+    model: nn.Module, flow: layers.Flow, tasks: Sequence[Callable[[], Tensor]]
+) -> list[float]:
+    """Steps on a task and on the likelihood, each with its own parameters and rate."""
+    inside = {id(p) for p in flow.parameters()}
+    rest = [p for p in model.parameters() if id(p) not in inside]
+    model.train()
+    losses = []
+    for task in tasks:
+        seen: list[Tensor] = []
+        with flow.register_forward_pre_hook(lambda _, args, to=seen: to.append(args[0].detach())):
+            loss = task()
+        own = flow.negative_log_likelihood(seen[-1]).mean()
+        losses.append(float(own.detach()))
+        for term, parameters, rate in ((loss, rest, 0.1), (own, [*flow.parameters()], 0.002)):
+            found = torch.autograd.grad(term, parameters, allow_unused=True)
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, found, strict=True):
+                    if gradient is not None:
+                        parameter -= rate * gradient
+    return losses
+
+
+def test_a_cross_encoder_with_a_flow(folder: Path, tmp_path: Path, tiny: Tiny) -> None:
+    from sentence_transformers.cross_encoder import (
+        CrossEncoder,
+        CrossEncoderTrainer,
+        CrossEncoderTrainingArguments,
+    )
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+    from isotropy.integrations import huggingface
+
+    class Seen(BinaryCrossEntropyLoss):
+        """Keeps the batches that it sees."""
+
+        def forward(self, inputs: Any, labels: Tensor, **named: Any) -> Tensor:
+            vars(self).setdefault("seen", []).append((inputs, labels))
+            return super().forward(inputs, labels, **named)
+
+    torch.manual_seed(0)
+    model = CrossEncoder(str(folder), num_labels=1, device="cpu").double()
+    classifier = next(m for m in model.modules() if type(m).__name__.endswith("Classification"))
+    layers.attach(classifier, SlowFlow(8))
+    start = copy.deepcopy(model)
+    columns = {
+        "a": [a for a, _ in PAIRS[:16]],
+        "b": [b for _, b in PAIRS[:16]],
+        "label": [float(i % 2) for i in range(16)],
+    }
+    inner = Seen(model)
+    trainer = CrossEncoderTrainer(
+        model=model,
+        args=CrossEncoderTrainingArguments(str(tmp_path / "out"), **SILENT),
+        train_dataset=Dataset.from_dict(columns),
+        loss=inner,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(huggingface.IsotropyCallback(trainer))
+    trainer.train()
+
+    loss = BinaryCrossEntropyLoss(start)
+    flow = next(m for m in start.modules() if isinstance(m, SlowFlow))
+    expected = flow_by_hand(start, flow, [partial(loss, *batch) for batch in inner.seen])
+    difference = tiny.distance(model, start)
+    assert difference < 1e-6
+    found = [e["layer_loss"] for e in trainer.state.log_history if "layer_loss" in e]
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_sentence_transformer_with_a_flow_and_a_penalty(
+    folder: Path, tmp_path: Path, tiny: Tiny
+) -> None:
+    from isotropy.integrations import huggingface
+
+    modules = [Transformer(str(folder)), Pooling(8), Through(SlowFlow(8))]
+    model = SentenceTransformer(modules=modules, device="cpu").double()
+    start, inner = copy.deepcopy(model), Recorded(model)
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(str(tmp_path / "out"), **SILENT),
+        train_dataset=Dataset.from_dict({"a": [a for a, _ in PAIRS], "b": [b for _, b in PAIRS]}),
+        loss=IsotropyLoss(model, inner, penalties.ZeroMean(0.5)),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(huggingface.IsotropyCallback(trainer))
+    trainer.train()
+
+    def task(columns: list[dict[str, Tensor]]) -> Tensor:
+        anchors, positives = (start(dict(column))["sentence_embedding"] for column in columns)
+        cosines = nn.functional.cosine_similarity(anchors[:, None], positives, dim=-1)
+        labels = torch.arange(len(anchors))
+        cloud = torch.cat((anchors, positives))
+        centred = cloud.mean(dim=0).square().sum() / cloud.square().sum(dim=1).mean()
+        return nn.functional.cross_entropy(20 * cosines, labels) + 0.5 * centred
+
+    flow = next(m for m in start.modules() if isinstance(m, SlowFlow))
+    expected = flow_by_hand(start, flow, [partial(task, columns) for columns in inner.seen])
+    difference = tiny.distance(model, start)
+    assert difference < 1e-6
+    found = [e["layer_loss"] for e in trainer.state.log_history if "layer_loss" in e]
+    assert found == pytest.approx(expected, rel=1e-6)
