@@ -19,6 +19,10 @@ SHORT = {
         ["--steps", "1", "--held-out", "16"],
         r"before .*iso_score.*\nplain loss .*\nwith penalty .*mean_cosine",
     ),
+    "isotropy_layer": (
+        ["--steps", "1", "--rows", "32", "--held-out", "32"],
+        r"before: accuracy \d\.\d+, iso_score 0\.\d+\nafter: accuracy \d\.\d+, iso_score 0\.\d+",
+    ),
     "lightning_callback": (["--steps", "2"], r"iso_score 0\.\d+\npenalty \d"),
 }
 HELPERS = {"docstrings", "labelled_sentences"}
