@@ -30,7 +30,7 @@ def finished(function: Callable[[], object]) -> Callable[[], None]:
 
 
 def same_numbers(section: Section) -> None:
-    """Every measure, on 4000 rows: float32 on the device beside float64 on the CPU."""
+    """Every measure, on 4000 rows."""
     x = cloud(4000, 128)
     names = [name for name, spec in measures.SPECS.items() if spec.default]
     exact = measure(x.double(), names)

@@ -26,6 +26,7 @@ SECTIONS = {
     "streaming": "Larger than memory",
     "transforms": "Transforms of what is larger than memory",
     "intervals": "Intervals at 95 %",
+    "accelerator": "On a CUDA device",
 }
 
 

@@ -89,7 +89,7 @@ def _apply(
     overwrite: Overwrite = False,
     no_progress: NoProgress = False,
 ) -> None:
-    """Map embeddings with a fitted transform, in files that may be larger than memory.
+    """Map embeddings with a fitted transform.
 
     Other columns go along: all to .parquet, those of numbers to .safetensors, none to .npy.
     """
