@@ -464,6 +464,34 @@ BAD: dict[str, Bad] = {
     "parquet-text-only": Bad(
         file("x.parquet", parquet_bytes(text=["a", "b"])), "with the columns 'text', expected one"
     ),
+    "parquet-integers-among-floats": Bad(
+        file("x.parquet", parquet_bytes(x_0=[1.0, 2.0], x_1=[1, 2], x_2=[1.0, 3.0])),
+        "got column 'x_1' of .* with the type 'int64', expected floating-point numbers as in 'x_0'",
+    ),
+    "parquet-text-among-floats": Bad(
+        file("x.parquet", parquet_bytes(x_0=["a", "b"], x_1=[1.0, 2.0], x_2=[1.0, 3.0])),
+        "got column 'x_0' of .* with the type 'string', expected .* 'x_1'",
+    ),
+    "parquet-nested-among-floats": Bad(
+        file("x.parquet", parquet_bytes(x_0=[{"a": 1}], x_1=[1.0], x_2=[1.0])),
+        "got column 'x_0' of .* with the type 'struct<a: int64>'",
+    ),
+    "parquet-family-of-text-by-key": Bad(
+        file("x.parquet", parquet_bytes(x_0=["a"], x_1=["b"], y=[1.0], z=[1.0])),
+        "got column 'x_0' of .* with the type 'string', expected floating-point numbers; conv",
+        key="x_",
+    ),
+    "parquet-gap": Bad(
+        file("x.parquet", parquet_bytes(x_0=[1.0, 2.0], x_2=[1.0, 3.0])), "none called 'x_1'"
+    ),
+    "parquet-null-view": Bad(
+        file("x.parquet", parquet_bytes(x=lists([1, 2], None, type_=pa.list_view(pa.float32())))),
+        r"\(null\) for column 'x' in row 1",
+    ),
+    "parquet-ragged-view": Bad(
+        file("x.parquet", parquet_bytes(x=lists([1, 2], [3], type_=pa.list_view(pa.float32())))),
+        "row 1 of .* with 1 number, expected 2",
+    ),
     "parquet-one-feature": Bad(
         file("x.parquet", parquet_bytes(x=lists([1], [2]))), "at least 2 features", InputError
     ),
@@ -504,6 +532,10 @@ BAD: dict[str, Bad] = {
     "jsonl-field-gone": Bad(
         file("x.jsonl", jsonl({"x": [1, 2]}, {"y": [1, 2]})), "line 2 of .* without 'x'"
     ),
+    "jsonl-embedding-later": Bad(
+        file("x.jsonl", jsonl({"a": [1, 2], "embedding": None}, {"a": [1, 2], "embedding": [3]})),
+        "a list of numbers as 'embedding' in line 2 .* 'a' holds the embeddings; choose",
+    ),
     "jsonl-list-after-object": Bad(
         file("x.jsonl", jsonl({"x": [1, 2]}, [1, 2])), "line 2 of .* without 'x'"
     ),
@@ -537,7 +569,40 @@ BAD: dict[str, Bad] = {
         file("x.csv", f"x_0,x_1\n1,2\n3,{'z' * 10_000}\n"), "the value 'z{79}…' for column 'x_1'"
     ),
     "csv-empty-cell": Bad(file("x.csv", "x_0,x_1\n1,2\n,4\n"), "an empty cell for column 'x_0'"),
-    "csv-decimal-commas": Bad(file("x.csv", "x_0;x_1\n0,1;0,2\n"), "expected one that holds|cells"),
+    "csv-decimal-commas": Bad(
+        file("x.csv", "x_0;x_1\n0,1;0,2\n"), "'0,1' .* points instead of commas"
+    ),
+    "csv-decimal-commas-without-header": Bad(
+        file("x.csv", "0,126;-0,132;0,5\n0,2;0,1;-0,4\n"),
+        "got the value '0,126' for column 'column_0' in line 1 .* decimal point",
+    ),
+    "csv-text-without-header": Bad(
+        file("x.csv", "0.1,0.2,a\n0.3,0.4,b\n"), "'a' for column 'column_2' .* without a header"
+    ),
+    "csv-years-in-header": Bad(
+        file("x.csv", "label,2019,2020\na,0.1,0.2\n"), "the value 'label' for .* first line of nam"
+    ),
+    "csv-na-in-first-row": Bad(
+        file("x.csv", "x_0,x_1,x_2\n1,NA,3\n4,5,6\n"), "'NA' for column 'x_1' in line 2"
+    ),
+    "csv-na-in-first-row-of-plain-names": Bad(
+        file("x.csv", "a,b,c\n1,NA,3\n4,5,6\n"), "the value 'NA' for column 'b' in line 2"
+    ),
+    "csv-number-after-text": Bad(
+        file("x.csv", "a,b,c\n1,oops,3\n4,5,6\n"), "got '5' for column 'b' in line 3 .* no number"
+    ),
+    "csv-list-after-text": Bad(
+        file("x.csv", 'x_0,x_1,v\n1,2,a\n3,4,"[5, 6]"\n'), r"'\[5, 6\]' for column 'v' in line 3"
+    ),
+    "csv-gap": Bad(
+        file("x.csv", "x_0,x_1,x_3\n1,2,3\n4,5,7\n"), "none called 'x_2', .* pass key='x_'"
+    ),
+    "csv-underscore": Bad(
+        file("x.csv", "x_0,x_1\n1,2\n3,1_0\n"), "the value '1_0' for column 'x_1' in line 3"
+    ),
+    "csv-blanks": Bad(
+        file("x.csv", "1.25e-01 -1.32e-01\n2.5e-01 5.0e-01\n"), "got one cell '1.25e-01 -1.32e-01'"
+    ),
     "csv-text-only": Bad(file("x.csv", "a,b\nc,d\n"), "with the columns 'a', 'b', expected"),
     "csv-one-feature": Bad(file("x.csv", "x,label\n1,a\n2,b\n"), "2 features", InputError),
     "csv-same-names": Bad(file("x.csv", "x,x\n1,2\n"), "several columns named 'x'"),
@@ -564,7 +629,7 @@ BAD: dict[str, Bad] = {
     ),
     "csv-list-of-text": Bad(file("x.csv", 'x\n"[1, 2]"\n"[3, a]"\n'), "line 3 .* flat list"),
     "csv-list-shortened": Bad(file("x.csv", 'x\n"[1. ... 2.]"\n'), r"line 2 .*'\.\.\.'"),
-    "tsv-with-commas": Bad(file("x.tsv", "a,b\n1,2\n"), "with the columns 'a,b', expected"),
+    "tsv-with-commas": Bad(file("x.tsv", "a,b\n1,2\n"), "one cell 'a,b' .* by a tab"),
     # --- folders
     "folder-empty": Bad(lambda f: f, "without files to read"),
     "folder-without-shards": Bad(
@@ -575,6 +640,16 @@ BAD: dict[str, Bad] = {
     ),
     "folder-unknown-file": Bad(
         folder_of(a__npy=NPY, b__npy__tmp=NPY), r"with the file 'b\.npy\.tmp', expected only"
+    ),
+    "folder-shard-below": Bad(
+        folder_of(**{"a__npy": NPY, "sub/b__npy": NPY}), r"would be left out \('sub/b\.npy'\)"
+    ),
+    "folder-shard-of-hidden-name": Bad(
+        folder_of(a__npy=NPY, _b__npy=NPY), r"would be left out \('_b\.npy'\)"
+    ),
+    "folder-columns-of-other-order": Bad(
+        folder_of(a__csv="x_0,x_1\n1,2\n", b__csv="x_1,x_0\n1,2\n"),
+        r"different columns .*: 'b\.csv' has 'x_1' where 'a\.csv' has 'x_0'",
     ),
     "folder-mixed-features": Bad(
         folder_of(**MIXED),

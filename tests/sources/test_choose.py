@@ -43,7 +43,15 @@ OTHER: Kind = "other"
         ({"v": LIST, "x_0": NUMBER, "x_1": NUMBER}, "x_", ["x_0", "x_1"]),
         # Counted columns go before others.
         ({"year": NUMBER, "x0": NUMBER, "x1": NUMBER}, None, ["x0", "x1"]),
-        ({"label": NUMBER, "0": NUMBER, "1": NUMBER, "2": OTHER}, None, ["0", "1"]),
+        ({"label": NUMBER, "0": NUMBER, "1": NUMBER, "note": OTHER}, None, ["0", "1"]),
+        ({"x_001": NUMBER, "x_002": NUMBER}, None, ["x_001", "x_002"]),
+        # All of them, so that the reader can say which one holds no numbers.
+        ({"label": NUMBER, "0": NUMBER, "1": NUMBER, "2": OTHER}, None, ["0", "1", "2"]),
+        ({"x_0": OTHER, "x_1": OTHER, "x_2": NUMBER, "y": NUMBER}, None, ["x_0", "x_1", "x_2"]),
+        ({"x_0": NUMBER, "x_1": NUMBER, "t1": OTHER, "t2": OTHER}, None, ["x_0", "x_1"]),
+        ({"x_0": NUMBER, "x_1": NUMBER, "t1": OTHER, "t2": OTHER}, "t", ["t1", "t2"]),
+        # A key is explicit: the family may have gaps.
+        ({"x_0": NUMBER, "x_3": NUMBER}, "x_", ["x_0", "x_3"]),
         ({"x_0": NUMBER, "x_1": NUMBER, "embedding0": NUMBER}, None, ["x_0", "x_1"]),
         ({"a1": NUMBER, "a2": NUMBER, "b1": NUMBER, "b2": NUMBER}, "b", ["b1", "b2"]),
         # Otherwise all that are not about a row.
@@ -56,6 +64,30 @@ def test_the_columns_that_are_meant(
     kinds: dict[str, Kind], key: str | None, chosen: list[str]
 ) -> None:
     assert choose_columns(kinds, key, "file") == tuple(chosen)
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["x_0", "x_1", "x_2", "x_4", "x_5"], "x_3"),
+        (["x_1", "x_3"], "x_2"),
+        (["x_0", "x_2"], "x_1"),
+        (["x_2", "x_3"], "x_1"),
+        (["x_000", "x_001", "x_003"], "x_002"),
+        (["x_8", "x_9", "x_10", "x_0"], "x_1"),
+        (["2019", "2020"], "1"),
+        (["x_0", "x_999999999999999999"], "x_1"),
+    ],
+)
+def test_a_family_of_columns_has_no_gap(names: list[str], missing: str) -> None:
+    match = f"got file with the columns '{names[0]}', .* none called '{missing}', .* pass key='"
+    with pytest.raises(SourceError, match=match):
+        choose_columns(dict.fromkeys(names, NUMBER), None, "file")
+
+
+def test_a_name_may_end_in_more_digits_than_an_integer_can_have() -> None:
+    kinds: dict[str, Kind] = {"x": NUMBER, "1" * 5000: NUMBER}
+    assert choose_columns(kinds, None, "file") == tuple(kinds)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,73 @@ def test_what_lies_beside_shards_is_ignored(tmp_path: Path, read: Callable[..., 
     assert read(open_source(tmp_path)).rows.tolist() == X.tolist()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_b.npy",
+        "README.npy",
+        "license.parquet",
+        "sub/b.npy",
+        "sub/inner/b.CSV",
+        "layer=1/sub/b.npy",
+        "sub/layer=1/b.npy",
+        "sub/_b.npy",
+        "_temporary/b.parquet",
+    ],
+)
+def test_a_shard_is_not_overlooked(name: str, tmp_path: Path) -> None:
+    save(tmp_path / "a.npy")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("x")
+    with pytest.raises(SourceError, match=rf"that would be left out \('{name}'\), expected all"):
+        open_source(tmp_path)
+
+
+def test_all_that_is_left_out_is_named(tmp_path: Path) -> None:
+    for name in ("sub/b-10.npy", "sub/b-2.npy", "_a.npy"):
+        save(tmp_path / name)
+    match = r"left out \('_a\.npy', 'sub/b-2\.npy', 'sub/b-10\.npy'\), .* or hide them"
+    with pytest.raises(SourceError, match=match):
+        open_source(tmp_path)
+
+
+def test_what_cannot_be_read_may_lie_below(tmp_path: Path, read: Callable[..., Any]) -> None:
+    save(tmp_path / "a.npy")
+    for name in ("plots/a.png", "_logs/0.json", ".git/a.npy", "plots/.a.npy", "layer=1/_SUCCESS"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "plots" / "loop").symlink_to(tmp_path)
+    assert read(open_source(tmp_path)).rows.tolist() == X.tolist()
+
+
+def test_format_makes_all_files_below_shards_that_are_left_out(tmp_path: Path) -> None:
+    save(tmp_path / "a.npy")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.npy").rename(tmp_path / "part-0")
+    (tmp_path / "sub" / "part-1").write_text("x")
+    (tmp_path / "sub" / "_SUCCESS").write_text("")
+    with pytest.raises(SourceError, match=r"would be left out \('sub/part-1'\)"):
+        open_source(tmp_path, format="npy")
+
+
+def test_columns_of_numbers_have_one_order_in_all_shards(
+    tmp_path: Path, read: Callable[..., Any]
+) -> None:
+    (tmp_path / "a.csv").write_text("0.5,1.5\n")  # without names
+    (tmp_path / "b.csv").write_text("label,x_0,x_1\nc,2.5,3.5\n")
+    (tmp_path / "c.csv").write_text("x_0,x_1\n4.5,5.5\n")
+    assert read(open_source(tmp_path)).rows.tolist() == [[0.5, 1.5], [2.5, 3.5], [4.5, 5.5]]
+    (tmp_path / "c.csv").write_text("x_1,x_0\n4.5,5.5\n")
+    with pytest.raises(SourceError, match=r"'c\.csv' has 'x_1' where 'b\.csv' has 'x_0', expected"):
+        open_source(tmp_path)
+    (tmp_path / "pq").mkdir()
+    for name in "xy":
+        table = pa.table({f"{name}_{i}": [0.5, 1.5] for i in range(3)})
+        pq.write_table(table, tmp_path / "pq" / f"{name}.parquet")
+    with pytest.raises(SourceError, match=r"different columns .* 'y_0' where .* has 'x_0'"):
+        open_source(tmp_path / "pq")
+
+
 def test_rows_are_known_where_headers_tell(tmp_path: Path) -> None:
     save(tmp_path / "a.npy")
     save(tmp_path / "b.npy", X[:2])

@@ -43,7 +43,8 @@ def write_npz(path: Path, x: Array, labels: Labels) -> None:
 
 
 def write_npz_compressed(path: Path, x: Array, labels: Labels) -> None:
-    np.savez_compressed(path, embeddings=x, label=np.array(labels))
+    label = np.array([label.encode() for label in labels])  # of byte strings
+    np.savez_compressed(path, embeddings=x, label=label)
 
 
 def write_npz_fortran(path: Path, x: Array, labels: Labels) -> None:
@@ -86,17 +87,45 @@ def write_json_lists(path: Path, x: Array, labels: Labels) -> None:
 
 
 def write_csv(path: Path, x: Array, labels: Labels) -> None:
-    write_cells(path, ",", [[f"x_{j}" for j in range(x.shape[1])] + ["label"]], x, labels)
+    write_cells(path, ",", x, labels)
+
+
+def write_tsv(path: Path, x: Array, labels: Labels) -> None:
+    write_cells(path, "\t", x, labels)
+
+
+def write_csv_without_header(path: Path, x: Array, labels: Labels) -> None:
+    rows = [",".join(map(repr, row)) + "\n" for row in x.astype(np.float64).tolist()]
+    path.write_text("".join(rows), encoding="utf-8")
 
 
 def write_tsv_without_header(path: Path, x: Array, labels: Labels) -> None:
-    write_cells(path, "\t", [], x, labels)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = zip(map(str, x.astype(np.float64).tolist()), labels, strict=True)
+        csv.writer(file, delimiter="\t").writerows(rows)
 
 
-def write_cells(path: Path, mark: str, head: list[list[str]], x: Array, labels: Labels) -> None:
+def write_parquet_views(path: Path, x: Array, labels: Labels) -> None:
+    ends = np.arange(len(x)) * x.shape[1]
+    lists = pa.ListViewArray.from_arrays(
+        pa.array(ends[::-1].copy(), pa.int32()),  # a view may have its lists in any order
+        pa.array(np.full(len(x), x.shape[1]), pa.int32()),
+        pa.array(np.ascontiguousarray(x[::-1]).ravel()),
+    )
+    label = pa.array([label.encode() for label in labels])
+    pq.write_table(pa.table({"embedding": lists, "label": label}), path, row_group_size=3)
+
+
+def write_parquet_large_views(path: Path, x: Array, labels: Labels) -> None:
+    lists = pa.array(list(x), pa.large_list_view(pa.from_numpy_dtype(x.dtype)))
+    label = pa.array([label.encode() for label in labels]).dictionary_encode()
+    pq.write_table(pa.table({"embedding": lists, "label": label}), path, row_group_size=3)
+
+
+def write_cells(path: Path, mark: str, x: Array, labels: Labels) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter=mark)
-        writer.writerows(head)
+        writer.writerow([*(f"x_{j}" for j in range(x.shape[1])), "label"])
         for row, label in zip(x.astype(np.float64).tolist(), labels, strict=True):
             writer.writerow([*map(repr, row), label])
 
@@ -128,12 +157,16 @@ FORMATS: dict[str, tuple[str, Callable[[Path, Array, Labels], None], type | None
     "safetensors": ("x.safetensors", write_safetensors, None, None),
     "parquet-lists": ("x.parquet", write_parquet_lists, None, "label"),
     "parquet-fixed-size": ("x.pq", write_parquet_fixed_size, None, "label"),
+    "parquet-views": ("x.parquet", write_parquet_views, None, "label"),
+    "parquet-large-views": ("x.parquet", write_parquet_large_views, None, "label"),
     "parquet-wide": ("x.parquet", write_parquet_wide, None, "label"),
     "jsonl": ("x.jsonl", write_jsonl, np.float64, "label"),
     "json-lists": ("x.ndjson", write_json_lists, np.float64, None),
     "csv": ("x.csv", write_csv, np.float64, "label"),
     "csv-lists": ("x.csv", write_csv_lists, np.float64, "label"),
-    "tsv-without-header": ("x.tsv", write_tsv_without_header, np.float64, "last"),
+    "csv-without-header": ("x.csv", write_csv_without_header, np.float64, None),
+    "tsv": ("x.tsv", write_tsv, np.float64, "label"),
+    "tsv-without-header": ("x.tsv", write_tsv_without_header, np.float64, "column_1"),
     "pt": ("x.pt", write_pt, None, "label"),
     "pt-old": ("x.pth", write_pt_old, None, None),
 }
@@ -162,16 +195,15 @@ def test_what_is_written_is_read_back(
         path = Path(folder) / name
         write(path, x, labels)
         source = open_source(path)
-        asked = column if column != "last" else f"column_{x.shape[1]}"
-        found = read(source, rows, (asked,) if asked else ())
+        found = read(source, rows, (column,) if column else ())
         again = read(source, 7)
     assert source.n_rows in (None, len(x))
     assert same_bits(found.rows, x if dtype is None else x.astype(dtype))
     assert torch.equal(found.rows, again.rows)
     assert max(found.sizes) <= rows
     assert len(found.sizes) <= 2 * len(x) / rows + 1
-    if asked:
-        assert found.columns[asked].tolist() == labels
+    if column:
+        assert found.columns[column].tolist() == labels
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -182,14 +214,13 @@ def test_a_folder_is_its_shards_one_after_the_other(
     x = np.random.default_rng(0).normal(size=(22, 3)).astype(np.float32)
     for i in range(11):  # shard-2 comes before shard-10
         write(tmp_path / f"shard-{i}{Path(name).suffix}", x[2 * i : 2 * i + 2], ["a", "b"])
-    asked = "column_3" if column == "last" else column
-    found = read(open_source(tmp_path), 5, (asked, "shard") if asked else ("shard",))
+    found = read(open_source(tmp_path), 5, (column, "shard") if column else ("shard",))
     assert same_bits(found.rows, x if dtype is None else x.astype(dtype))
     assert found.sizes == [4, 4, 4, 4, 4, 2]
     shards = [f"shard-{i}{Path(name).suffix}" for i in range(11) for _ in range(2)]
     assert found.columns["shard"].tolist() == shards
-    if asked:
-        assert found.columns[asked].tolist() == ["a", "b"] * 11
+    if column:
+        assert found.columns[column].tolist() == ["a", "b"] * 11
 
 
 @pytest.mark.parametrize("format", FORMATS)

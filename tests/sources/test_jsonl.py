@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from isotropy.errors import SourceError
 from isotropy.sources import open_source
 
 
@@ -33,6 +35,36 @@ def test_key_names_the_field(tmp_path: Path, read: Callable[..., Any]) -> None:
     path = write(tmp_path / "x.jsonl", {"embedding": [1, 2], "query": [3, 4, 5]})
     assert read(open_source(path)).rows.tolist() == [[1.0, 2.0]]
     assert read(open_source(path, key="query")).rows.tolist() == [[3.0, 4.0, 5.0]]
+
+
+@pytest.mark.parametrize(
+    ("later", "match"),
+    [
+        ({"query": [5, 6], "embedding": [7, 8]}, "a list of numbers as 'embedding' in line 2"),
+        ({"query": [5, 6], "other": [7, 8]}, "got line 2 of .* with 2 columns that could be"),
+        ({"query": [5, 6], "late": [7, 8]}, "got line 2 of .* with 2 columns that could be"),
+    ],
+)
+def test_a_later_line_that_would_change_the_choice_is_an_error(
+    later: Any, match: str, tmp_path: Path, read: Callable[..., Any]
+) -> None:
+    path = write(tmp_path / "x.jsonl", {"query": [1, 2], "embedding": None, "other": "a"}, later)
+    source = open_source(path)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=match):
+            read(source)
+    assert read(open_source(path, key="query")).rows.tolist() == [[1.0, 2.0], [5.0, 6.0]]
+
+
+def test_a_later_line_may_hold_what_changes_nothing(
+    tmp_path: Path, read: Callable[..., Any]
+) -> None:
+    path = write(
+        tmp_path / "x.jsonl",
+        {"embedding": [1, 2], "spans": None},
+        {"embedding": [3, 4], "spans": [1, 2, 3], "words": ["a"]},
+    )
+    assert read(open_source(path)).rows.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_a_byte_order_mark_is_no_value(tmp_path: Path, read: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ The rule is the same for every format: what `key` names; else the only candidate
 is called embeddings, embedding, vectors or vector; else an error that lists the names.
 """
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ _ABOUT_A_ROW = frozenset(
         "position",
     ]
 )
-_NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,17 @@ def choose_columns(
     """The names of the columns that are the embeddings: one of lists, or several of numbers.
 
     Without a key that is the only column of lists; in a table without one (`wide`) the only family
-    of numeric columns that are counted up (`x_0, x_1, …` or `0, 1, …`), or else all numeric columns
-    but those whose name says that they are about a row (`label`, `layer`, `row`, …, `…_id`). A key
-    is the name of a column of lists, or what the names of a family have before the number (`x_`).
+    of columns that are counted up (`x_0, x_1, …` or `0, 1, …`) and hold numbers, or else all
+    numeric columns but those whose name says that they are about a row (`label`, `layer`, `row`, …,
+    `…_id`). A key is the name of a column of lists, or what the names of a family have before the
+    number (`x_`).
+
+    A family is made by name: one of its columns may hold no numbers, which is an error for the
+    caller to tell, as a column that is left out is a wrong number.
 
     Raises:
-        SourceError: no such columns, an unknown key, or several candidates.
+        SourceError: no such columns, an unknown key, several candidates, or a family without a key
+            that lacks a column.
 
     Example:
         >>> choose_columns({"x_0": "number", "x_1": "number", "year": "number"}, None, "e.csv")
@@ -116,8 +122,15 @@ def choose_columns(
     lists = [name for name, kind in kinds.items() if kind == "list"]
     if lists:
         return (_only(lists, where, "columns"),)
-    if families:
-        return families[_only(list(families), where, "groups of columns")]
+    numeric = [
+        prefix
+        for prefix, names in families.items()
+        if any(kinds[name] == "number" for name in names)
+    ]
+    if numeric:
+        prefix = _only(numeric, where, "groups of columns")
+        _require_no_gap(prefix, families[prefix], where)
+        return families[prefix]
     numbers = tuple(
         name for name, kind in kinds.items() if kind == "number" and not _is_about_a_row(name)
     )
@@ -148,12 +161,28 @@ def _only(candidates: list[str], where: str, kind: str) -> str:
 
 
 def _families(kinds: Mapping[str, Kind]) -> dict[str, tuple[str, ...]]:
+    """The columns whose names differ in their last number only, by what stands before it."""
     found: dict[str, list[str]] = {}
     for name, kind in kinds.items():
         match = _NUMBERED.fullmatch(name)
-        if match and kind == "number":
+        if match and kind != "list":
             found.setdefault(match[1], []).append(name)
     return {prefix: tuple(names) for prefix, names in found.items() if len(names) > 1}
+
+
+def _require_no_gap(prefix: str, names: tuple[str, ...], where: str) -> None:
+    """Raise a SourceError unless the names count up from 0 or 1."""
+    numbers = {int(name.removeprefix(prefix)): name.removeprefix(prefix) for name in names}
+    missing = next(i for i in itertools.count(1) if i not in numbers)
+    if missing < max(numbers):
+        first = numbers[min(numbers)]
+        digits = len(first) if first.startswith("0") else 1
+        name = f"{prefix}{missing:0{digits}}"
+        raise SourceError(
+            f"got {where} with the columns {listing(names)}, but none called {quoted(name)}, "
+            f"expected columns that count up from 0 or 1; add what is missing, or pass "
+            f"key={quoted(prefix)} (--key on the command line) to take these as they are"
+        )
 
 
 def _is_about_a_row(name: str) -> bool:

@@ -2,12 +2,15 @@
 
 The first line is a header if none of its cells is a number, or if those that are count 0, 1, 2, …
 or 1, 2, 3, … (the names that pandas gives to columns without one). Without a header the columns are
-called `column_0`, `column_1`, …. A column holds numbers if its first value is one (an empty value
-counts as a missing number). Which of them are the embeddings, `choose_columns` decides; all others
-can be asked for as columns.
+called `column_0`, `column_1`, …; unless one of them holds lists, every cell must be a number.
+
+A column holds numbers if its first value is one or stands for one (empty, `NA`, `0,5`). Which of
+them are the embeddings, `choose_columns` decides by the first row; a later row by which it would
+decide otherwise is an error. All other columns can be asked for.
 """
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -20,13 +23,23 @@ from numpy.typing import NDArray
 
 from isotropy.errors import SourceError
 from isotropy.inputs import check_shape
+from isotropy.sources._cells import (
+    as_floats,
+    as_list,
+    as_number,
+    evident_kind,
+    is_meant_as_number,
+    kind_of,
+)
 from isotropy.sources._choose import Kind, choose_columns
 from isotropy.sources._lines import LONGEST_LINE, lines_of
 from isotropy.sources._messages import count, one_line, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
 
-_DELIMITERS = (",", ";", "\t")
+# The first that is in the first line: a comma may be a decimal one.
+_DELIMITERS = (";", "\t", ",")
+_QUOTED = re.compile(r'"[^"]*("|$)')
 
 
 class Row(NamedTuple):
@@ -49,6 +62,7 @@ class CsvTable(Table):
         self._header = first is not None and _is_header(first.cells)
         row = next(rows, None) if self._header else first
         rows.close()
+        self._require_cells([read for read in (first, row) if read is not None])
         if first is None or row is None:
             self.n_rows, self.features, self.columns = 0, None, ()
             return
@@ -56,13 +70,16 @@ class CsvTable(Table):
             raise self._ragged(row, len(first.cells))
         names = _names(first.cells if self._header else None, len(first.cells), name)
         self._width = len(names)
-        kinds = {n: _kind(cell) for n, cell in zip(names, row.cells, strict=True)}
-        chosen = choose_columns(kinds, key, name)
-        self._is_list = kinds[chosen[0]] == "list"
-        self._chosen = [i for i, n in enumerate(names) if n in set(chosen)]
+        self._kinds = {n: self._kind(cell) for n, cell in zip(names, row.cells, strict=True)}
+        self._key = key
+        self._choice = choose_columns(self._kinds, key, name)
+        chosen = set(self._choice)
+        self._is_list = self._kinds[self._choice[0]] == "list"
+        self._chosen = [i for i, n in enumerate(names) if n in chosen]
         self._names = names
-        self._others = {n: i for i, n in enumerate(names) if n not in set(chosen)}
-        self._is_number = {n: _as_number(row.cells[i]) is not None for n, i in self._others.items()}
+        self._others = {n: i for i, n in enumerate(names) if n not in chosen}
+        self.wide = self._choice if self._header and not self._is_list else ()
+        self._is_number = {n: as_number(row.cells[i]) is not None for n, i in self._others.items()}
         self.columns = tuple(self._others)
         self.n_rows, self.features = None, None
         self.features = len(self._vector(row))
@@ -77,10 +94,13 @@ class CsvTable(Table):
             next(lines, None)
         vectors: list[NDArray[np.float64]] = []
         values: dict[str, list[Any]] = {column: [] for column in columns}
+        kinds = dict(self._kinds)
         for row in lines:
             if len(row.cells) != self._width:
                 raise self._ragged(row, self._width)
             vectors.append(self._vector(row))
+            if self._key is None:
+                self._require_same_choice(row, kinds)
             for column in columns:
                 values[column].append(self._value(row, column))
             if len(vectors) == rows:
@@ -126,32 +146,82 @@ class CsvTable(Table):
                     yield Row(line, cells)
 
     def _guess(self) -> str:
-        """The delimiter: a comma unless the first line has only semicolons or tabs."""
+        """The delimiter by the first line that is not blank, without what is in quotes."""
         with reading(self.name), self._path.open(encoding="utf-8-sig", errors="replace") as file:
-            first = file.readline(LONGEST_LINE)
-        return next((mark for mark in _DELIMITERS if mark in first), ",")
+            lines = iter(lambda: file.readline(LONGEST_LINE), "")
+            first = _QUOTED.sub("", next((line for line in lines if line.strip()), ""))
+        return next((mark for mark in _DELIMITERS if mark in first.strip("\r\n")), ",")
+
+    def _kind(self, cell: str) -> Kind:
+        kind = kind_of(cell)
+        # A name and numbers in the first line: without a header, that is a row like all others.
+        return kind if self._header or kind == "list" else "number"
+
+    def _require_cells(self, rows: list[Row]) -> None:
+        """Raise a SourceError if the first rows are one cell, as their separator is another."""
+        tabs = self._delimiter == "\t"
+        other = re.compile(r"[\s|:,;]" if tabs else r"[\s|:]")
+        marks = "a tab" if tabs else "',', ';' or a tab"
+        advice = "rename it to .csv" if tabs else "use numpy.savetxt(path, x, delimiter=',')"
+        if any(len(row.cells) > 1 or kind_of(row.cells[0]) == "list" for row in rows):
+            return
+        for row in rows:
+            if other.search(row.cells[0].strip()):
+                raise SourceError(
+                    f"got one cell {quoted(row.cells[0])} in line {row.line} of {self.name}, "
+                    f"expected cells separated by {marks}; write it again, or {advice}"
+                )
+
+    def _require_same_choice(self, row: Row, kinds: dict[str, Kind]) -> None:
+        """Raise a SourceError if other columns would be the embeddings, had this row been first.
+
+        `kinds` is what the columns held so far.
+        """
+        for column, i in self._others.items():
+            kind = evident_kind(row.cells[i])
+            if kind == "other" or kind == kinds[column]:
+                continue
+            kinds[column] = kind
+            where = f"line {row.line} of {self.name}"
+            if choose_columns(kinds, None, where) != self._choice:
+                raise SourceError(
+                    f"got {quoted(row.cells[i])} for column {quoted(column)} in {where}, expected "
+                    f"no {kind} as in the first row, by which this column is none of the "
+                    "embeddings; repair or drop this line, or leave this column out"
+                )
 
     def _vector(self, row: Row) -> NDArray[np.float64]:
         where = f"line {row.line} of {self.name}"
         if self._is_list:
             return self._list(row.cells[self._chosen[0]], where)
         try:
-            return np.array([float(row.cells[i]) for i in self._chosen])
+            return as_floats([row.cells[i] for i in self._chosen])
         except ValueError as error:
-            bad = next(i for i in self._chosen if _as_number(row.cells[i]) is None)
+            bad = next(i for i in self._chosen if as_number(row.cells[i]) is None)
             cell = row.cells[bad].strip()
             what = f"the value {quoted(cell)}" if cell else "an empty cell"
             raise SourceError(
                 f"got {what} for column {quoted(self._names[bad])} in {where}, "
-                "expected a number; repair or drop this line"
+                f"{self._expected(cell)}"
             ) from error
 
-    def _list(self, cell: str, where: str) -> NDArray[np.float64]:
-        # Commas as JSON writes them, or blanks and line ends as numpy prints an array.
-        try:
-            vector = np.array(
-                [float(part) for part in cell.strip("[] \n").replace(",", " ").split()]
+    def _expected(self, cell: str) -> str:
+        """What should stand where this cell stands, and what to do."""
+        if "," in cell and is_meant_as_number(cell):
+            return "expected a number with a decimal point; write points instead of commas"
+        if not self._header:
+            return (
+                "expected a number, as in every cell of a file without a header; repair or drop "
+                "this line, or put a first line of names before the rows"
             )
+        return (
+            "expected a number; repair or drop this line, or rename the column if it is none of "
+            "the embeddings"
+        )
+
+    def _list(self, cell: str, where: str) -> NDArray[np.float64]:
+        try:
+            vector = as_list(cell)
         except ValueError as error:
             raise SourceError(
                 f"got {where} with something else than a flat list of numbers as "
@@ -166,7 +236,7 @@ class CsvTable(Table):
         cell = row.cells[self._others[column]]
         if not self._is_number[column]:
             return cell
-        value = _as_number(cell)
+        value = as_number(cell)
         if value is None:
             raise SourceError(
                 f"got the value {quoted(cell)} for column {quoted(column)} in line {row.line} of "
@@ -203,7 +273,7 @@ def _long_cells() -> Iterator[None]:
 
 
 def _is_header(cells: list[str]) -> bool:
-    numbers = [cell.strip() for cell in cells if _as_number(cell) is not None]
+    numbers = [cell.strip() for cell in cells if is_meant_as_number(cell)]
     if not numbers:
         return not any(cell.strip().startswith("[") for cell in cells)
     counted = [
@@ -223,19 +293,3 @@ def _names(header: list[str] | None, width: int, name: str) -> list[str]:
             "rename them"
         )
     return names
-
-
-def _as_number(cell: str) -> float | int | None:
-    try:
-        return int(cell)
-    except ValueError:
-        try:
-            return float(cell)
-        except ValueError:
-            return None
-
-
-def _kind(cell: str) -> Kind:
-    if cell.lstrip().startswith("["):
-        return "list"
-    return "number" if not cell.strip() or _as_number(cell) is not None else "other"

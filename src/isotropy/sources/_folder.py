@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,10 +18,10 @@ from isotropy.sources._table import Table
 SHARD = "shard"
 """The column that every folder has: the name of the file that a row is from."""
 
-# What writers and people leave beside the data. Any other unknown file is an error: an overlooked
-# shard would be a wrong number.
+# What writers and people leave beside the data. Any other unknown file is an error, and so is one
+# of these whose ending says that it can be read: an overlooked shard would be a wrong number.
 _BESIDE = re.compile(
-    r"(\..*|_.*|readme.*|license.*|.*\.(crc|json|md|txt|yaml|yml|log|html))", re.IGNORECASE
+    r"(_.*|readme.*|license.*|.*\.(crc|json|md|txt|yaml|yml|log|html))", re.IGNORECASE
 )
 _PARTITION = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 
@@ -56,6 +56,7 @@ class FolderTable(Table):
                         f"and {quoted(first_path)} has {expected}, expected all alike; "
                         "write them again or measure them apart"
                     )
+        self._require_same_names()
         self.features, self.dtype = first.features, first.dtype
         counts = [table.n_rows for _, _, table in self._shards]
         known = [count for count in counts if count is not None]
@@ -68,6 +69,20 @@ class FolderTable(Table):
             if all(_is_count(partitions[column]) for _, partitions, _ in self._shards)
         }
         self.columns = tuple(dict.fromkeys([*own, *first_partitions, SHARD]))
+
+    def _require_same_names(self) -> None:
+        """Features are counted by their place, so they must have the same one in every shard."""
+        named = [(path, table.wide) for path, _, table in self._shards if table.wide]
+        for path, names in named[1:]:
+            first_path, first = named[0]
+            for given, expected in zip(names, first, strict=True):
+                if given != expected:
+                    raise SourceError(
+                        f"got shards with different columns in {self.name}: {quoted(path)} has "
+                        f"{quoted(given)} where {quoted(first_path)} has {quoted(expected)}, "
+                        "expected the same names in the same order; write them again or measure "
+                        "them apart"
+                    )
 
     def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
         return merged(self._parts(rows, columns), rows)
@@ -91,16 +106,35 @@ class FolderTable(Table):
         return np.full(k, int(value)) if numeric else np.full(k, value, dtype=object)
 
 
-def shard_paths(folder: Path) -> list[Path]:
-    """The files of a folder and its `column=value` folders that may be shards, in natural order.
+class FolderFiles(NamedTuple):
+    """The files in and below a folder that are not hidden, relative to it, in natural order.
 
-    The paths are relative to the folder. Natural order is that of numbers: shard-2 before shard-10.
+    Attributes:
+        shards: what may be shards: files directly in it or in `column=value` folders.
+        others: what lies elsewhere, or is named as what lies beside data.
+    """
+
+    shards: list[Path]
+    others: list[Path]
+
+
+def files_of(folder: Path) -> FolderFiles:
+    """What is in a folder. Natural order is that of numbers: shard-2 before shard-10.
 
     Example:
         >>> sorted(map(Path, ["s-10.npy", "s-2.npy"]), key=natural)
         [PosixPath('s-2.npy'), PosixPath('s-10.npy')]
     """
-    return sorted((path.relative_to(folder) for path in _walk(folder)), key=natural)
+    found = FolderFiles([], [])
+    for path, apart in _walk(folder, False, ()):
+        other = apart or is_beside(path)
+        (found.others if other else found.shards).append(path.relative_to(folder))
+    return FolderFiles(sorted(found.shards, key=natural), sorted(found.others, key=natural))
+
+
+def is_beside(path: Path) -> bool:
+    """Whether a file is named as what lies beside data."""
+    return _BESIDE.fullmatch(path.name) is not None
 
 
 def natural(path: Path) -> list[list[str | int]]:
@@ -111,13 +145,19 @@ def natural(path: Path) -> list[list[str | int]]:
     ]
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, apart: bool, above: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
+    """Every file that is not hidden, and whether it is in a folder that is no partition."""
+    real = folder.resolve()
+    if real in above:  # a link to a folder that it is in
+        return
     for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
         if path.is_dir():
-            if _PARTITION.fullmatch(path.name):
-                yield from _walk(path)
-        elif not _BESIDE.fullmatch(path.name):
-            yield path
+            plain = _PARTITION.fullmatch(path.name) is None
+            yield from _walk(path, apart or plain, (*above, real))
+        else:
+            yield path, apart
 
 
 def _partitions(path: Path) -> dict[str, str]:

@@ -24,7 +24,8 @@ class JsonlTable(Table):
     """The rows of a file of JSON lines, in float64, which keeps every printed digit.
 
     The first line tells which field holds the embeddings, how many features they have, and which
-    fields are columns: text, numbers and truth values.
+    fields are columns: text, numbers and truth values. Without a key, a later line by which another
+    field would hold the embeddings is an error.
     """
 
     def __init__(self, path: Path, name: str, key: str | None) -> None:
@@ -32,6 +33,8 @@ class JsonlTable(Table):
         self._path = path
         self._field: str | None = None
         self._kinds: dict[str, ColumnKind] = {}
+        self._lists: dict[str, Kind] = {}
+        self._key = key
         self.dtype = torch.float64
         self.n_rows, self.features = 0, None
         first = next(self._records(), None)
@@ -39,8 +42,8 @@ class JsonlTable(Table):
             number, record = first
             where = f"line {number} of {name}"
             if isinstance(record, dict):
-                kinds = {field: _kind(value) for field, value in record.items()}
-                (self._field,) = choose_columns(kinds, key, where, wide=False)
+                self._lists = {field: _kind(value) for field, value in record.items()}
+                (self._field,) = choose_columns(self._lists, key, where, wide=False)
                 self._kinds = {f: k for f, v in record.items() if (k := _column_kind(v))}
             else:
                 no_key(key, f"{name}, whose lines are lists,")
@@ -58,8 +61,11 @@ class JsonlTable(Table):
             read = {c: _to_array(values[c], self._kinds[c]) for c in columns}
             return Chunk(torch.from_numpy(np.stack(vectors)), start, read)
 
+        lists = dict(self._lists)
         for number, record in self._records():
             vectors.append(self._vector(record, number))
+            if self._field is not None and self._key is None:
+                self._require_same_choice(record, number, lists)
             for column in columns:
                 values[column].append(self._value(record, column, number))
             if len(vectors) == rows:
@@ -107,6 +113,24 @@ class JsonlTable(Table):
                 "expected an object or a list of numbers"
             )
         return record
+
+    def _require_same_choice(
+        self, record: dict[str, Any], number: int, kinds: dict[str, Kind]
+    ) -> None:
+        """Raise a SourceError if another field would be the embeddings, had this line been first.
+
+        `kinds` is what the fields held so far.
+        """
+        for field, value in record.items():
+            if isinstance(value, list) and kinds.get(field) != "list" and _kind(value) == "list":
+                kinds[field] = "list"
+                where = f"line {number} of {self.name}"
+                if choose_columns(kinds, None, where, wide=False) != (self._field,):
+                    raise SourceError(
+                        f"got a list of numbers as {quoted(field)} in {where}, expected none, as "
+                        f"by the first line {quoted(self._field)} holds the embeddings; choose one "
+                        "with key (--key on the command line)"
+                    )
 
     def _vector(self, record: Any, number: int) -> NDArray[np.float64]:
         where = f"line {number} of {self.name}"

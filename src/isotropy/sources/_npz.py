@@ -25,6 +25,7 @@ from isotropy.sources._raw import as_bytes, ends_early, n_bytes
 from isotropy.sources._sniff import BROKEN_ZIP
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
+from isotropy.sources._text_values import as_text
 
 _SUFFIX = ".npy"
 _ENCRYPTED = 1  # the flag of a member that needs a password
@@ -93,7 +94,7 @@ class NpzTable(Table):
         return stream
 
     def _take(self, stream: IO[bytes], array: str, count: int) -> NDArray[Any]:
-        """The next `count` values of an array, in this machine's byte order."""
+        """The next `count` values of an array, in this machine's byte order; bytes as text."""
         dtype = self._headers[array].dtype
         values = np.empty(count, dtype=dtype)
         free = as_bytes(values)
@@ -103,7 +104,7 @@ class NpzTable(Table):
                 raise ends_early(self.name, f"array {quoted(array)} ends early")
             free[: len(piece)] = piece
             free = free[len(piece) :]
-        return values.astype(dtype.newbyteorder("="), copy=False)
+        return as_text(values.astype(dtype.newbyteorder("="), copy=False))
 
 
 def open_npz(path: Path, name: str, key: str | None) -> NpzTable:

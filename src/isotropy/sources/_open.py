@@ -15,7 +15,7 @@ from isotropy.inputs import ArrayLike
 from isotropy.sources._array import ArrayTable
 from isotropy.sources._choose import no_key
 from isotropy.sources._csv import open_csv, open_tsv
-from isotropy.sources._folder import FolderTable, shard_paths
+from isotropy.sources._folder import FolderTable, files_of, is_beside
 from isotropy.sources._jsonl import open_jsonl
 from isotropy.sources._messages import listing, quoted, reading, shown
 from isotropy.sources._npy import open_npy
@@ -174,7 +174,19 @@ def _open_folder(folder: Path, given: str, key: str | None, format: str | None) 
                 f"got {name}, which is the folder of a model, expected embeddings; "
                 f"make them first: isotropy embed {name} --text FILE --out embeddings.safetensors"
             )
-        paths = shard_paths(folder)
+        paths, others = files_of(folder)
+    overlooked = [
+        path
+        for path in others
+        if path.suffix.lower() in SUFFIXES or (format is not None and not is_beside(path))
+    ]
+    if overlooked:
+        raise SourceError(
+            f"got the folder {name} with files that would be left out "
+            f"({listing(path.as_posix() for path in overlooked)}), expected all shards directly in "
+            "it or in folders named column=value, and none named _…, README… or LICENSE…; move or "
+            "rename these, or hide them with a dot before the name"
+        )
     if not paths:
         raise SourceError(
             f"got the folder {name} without files to read, expected files that end in "

@@ -15,6 +15,7 @@ from isotropy.sources._merge import merged
 from isotropy.sources._messages import corrupt, quoted, ragged, reading
 from isotropy.sources._source import Chunk
 from isotropy.sources._table import Table
+from isotropy.sources._text_values import as_text
 
 # Arrow decodes a batch into several times its size. Small batches, joined to a chunk, keep that
 # bounded and are no slower.
@@ -52,6 +53,8 @@ class ParquetTable(Table):
                 dtype = np.dtype(_FLOATS.get(str(first.value_type), str(first.value_type)))
             else:
                 self._where = f"{name} (columns {quoted(self._chosen[0])} …)"
+                self._require_floats(types)
+                self.wide = self._chosen
                 dtype = np.result_type(*(_FLOATS[str(types[c])] for c in self._chosen))
             self.dtype = float_dtype(dtype, self._where)
             self._numpy_dtype = dtype
@@ -64,6 +67,17 @@ class ParquetTable(Table):
             self.features = self._width(file, first) if self.n_rows else None
         if self.features is not None:
             check_shape((self.n_rows, self.features), self._where)
+
+    def _require_floats(self, types: dict[str, Any]) -> None:
+        floats = [column for column in self._chosen if str(types[column]) in _FLOATS]
+        example = f" as in {quoted(floats[0])}" if floats else ""
+        for column in self._chosen:
+            if column not in floats:
+                raise SourceError(
+                    f"got column {quoted(column)} of {self.name} with the type "
+                    f"{quoted(str(types[column]))}, expected floating-point numbers{example}; "
+                    "convert it, or rename it if it is none of the embeddings"
+                )
 
     def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
         return merged(self._batches(rows, columns), rows)
@@ -103,8 +117,7 @@ class ParquetTable(Table):
     def _column(self, batch: Any, column: str, start: int) -> NDArray[Any]:
         array = _plain(batch.column(column))
         self._require_no_null(array, f"column {quoted(column)}", start)
-        values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
-        return values
+        return as_text(array.to_numpy(zero_copy_only=False))
 
     def _require_no_null(self, array: Any, what: str, start: int, each: int = 1) -> None:
         if array.null_count:
@@ -169,11 +182,13 @@ def _storage(type_: Any) -> Any:
 
 
 def _plain(array: Any) -> Any:
-    """An array without its extension type or dictionary."""
+    """An array without its extension type or dictionary; views of lists as lists."""
     import pyarrow as pa
 
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
+    if _is_view(array.type):
+        return array.cast(pa.large_list(array.type.value_type))
     return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
 
 
@@ -184,7 +199,14 @@ def _is_list(type_: Any) -> bool:
         pa.types.is_list(type_)
         or pa.types.is_large_list(type_)
         or pa.types.is_fixed_size_list(type_)
+        or _is_view(type_)
     )
+
+
+def _is_view(type_: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
 
 
 def _is_single(type_: Any) -> bool:

@@ -19,6 +19,7 @@ class Table(ABC):
         features: number of features of a row, or None if there are no rows.
         dtype: dtype of the rows, or None if there are no rows.
         columns: names of the columns beside the embeddings.
+        wide: names of the features, where each is a column with a name of its own.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Table(ABC):
     features: int | None
     dtype: torch.dtype | None
     columns: tuple[str, ...]
+    wide: tuple[str, ...] = ()
 
     def chunks(self, rows: int, columns: tuple[str, ...] = ()) -> Iterator[Chunk]:
         """All rows in order, at most `rows` at a time, with the values of the named columns.
