@@ -353,6 +353,11 @@ BAD: dict[str, Bad] = {
     "npz-integers": Bad(
         file("x.npz", npz_bytes(x=X.astype(int), y=X[0])), "expected a two-dimensional one"
     ),
+    "npz-integers-named-embeddings": Bad(
+        file("x.npz", npz_bytes(embeddings=X.astype(np.int8), logits=X)),
+        r"\(array 'embeddings'\) with dtype int8",
+        InputError,
+    ),
     "npz-only-integers": Bad(file("x.npz", npz_bytes(x=X.astype(int))), "int64", InputError),
     "npz-objects": Bad(
         file("x.npz", npz_bytes(x=np.full(3, Malice(), object))), "dtype object", InputError
@@ -481,6 +486,15 @@ BAD: dict[str, Bad] = {
         "got column 'x_0' of .* with the type 'string', expected floating-point numbers; conv",
         key="x_",
     ),
+    "parquet-integers-named-embedding": Bad(
+        file(
+            "x.parquet",
+            parquet_bytes(
+                embedding=lists([1, 2], type_=pa.list_(pa.int8())), mean=lists([1.0, 2.0])
+            ),
+        ),
+        "got column 'embedding' of .* without floating-point numbers",
+    ),
     "parquet-gap": Bad(
         file("x.parquet", parquet_bytes(x_0=[1.0, 2.0], x_2=[1.0, 3.0])), "none called 'x_1'"
     ),
@@ -532,8 +546,15 @@ BAD: dict[str, Bad] = {
     "jsonl-field-gone": Bad(
         file("x.jsonl", jsonl({"x": [1, 2]}, {"y": [1, 2]})), "line 2 of .* without 'x'"
     ),
-    "jsonl-embedding-later": Bad(
+    "jsonl-truth-value-in-list": Bad(
+        file("x.jsonl", jsonl([1, 2], [1.5, True])), "line 2 .* flat list"
+    ),
+    "jsonl-embedding-null-first": Bad(
         file("x.jsonl", jsonl({"a": [1, 2], "embedding": None}, {"a": [1, 2], "embedding": [3]})),
+        "got column 'embedding' of line 1 of .* without floating-point numbers",
+    ),
+    "jsonl-embedding-later": Bad(
+        file("x.jsonl", jsonl({"a": [1, 2]}, {"a": [1, 2], "embedding": [3]})),
         "a list of numbers as 'embedding' in line 2 .* 'a' holds the embeddings; choose",
     ),
     "jsonl-list-after-object": Bad(

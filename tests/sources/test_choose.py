@@ -16,6 +16,11 @@ MATRIX, VECTOR, INTEGERS = Entry((9, 4), True), Entry((9,), True), Entry((9, 4),
         # Its own error is told where these are looked at.
         ({"x": INTEGERS}, None, "x"),
         ({"row": VECTOR, "embeddings": INTEGERS}, None, "embeddings"),
+        ({"logits": MATRIX, "embeddings": INTEGERS}, None, "embeddings"),
+        ({"logits": MATRIX, "embeddings": Entry((9,), False)}, None, "embeddings"),
+        ({"x": MATRIX, "vector": VECTOR}, None, "x"),
+        ({"vectors": MATRIX, "embeddings": INTEGERS}, None, "vectors"),
+        ({"logits": MATRIX, "embeddings": INTEGERS}, "logits", "logits"),
     ],
 )
 def test_the_array_that_is_meant(entries: dict[str, Entry], key: str | None, chosen: str) -> None:
@@ -64,6 +69,15 @@ def test_the_columns_that_are_meant(
     kinds: dict[str, Kind], key: str | None, chosen: list[str]
 ) -> None:
     assert choose_columns(kinds, key, "file") == tuple(chosen)
+
+
+@pytest.mark.parametrize("other", [{"v": LIST}, {"x_0": NUMBER, "x_1": NUMBER}, {"x": NUMBER}])
+def test_a_column_named_as_embeddings_is_not_passed_over(other: dict[str, Kind]) -> None:
+    kinds = {"embedding": OTHER, **other}
+    with pytest.raises(SourceError, match="got column 'embedding' of file without floating-point"):
+        choose_columns(kinds, None, "file")
+    assert choose_columns({**kinds, "vector": LIST}, None, "file") == ("vector",)
+    assert choose_columns({"embedding": OTHER, "v": LIST}, "v", "file") == ("v",)
 
 
 @pytest.mark.parametrize(

@@ -255,3 +255,22 @@ def test_values_are_not_looked_at(format: str, tmp_path: Path, read: Callable[..
     write(tmp_path / name, x, ["a", "b"])
     found = read(open_source(tmp_path / name)).rows.numpy()
     np.testing.assert_array_equal(found, x)
+
+
+def test_byte_strings_are_shown_as_text(tmp_path: Path, read: Callable[..., Any]) -> None:
+    values = ["café".encode(), b"\xff\xfe", b"plain"]
+    labels = ["café", r"\xff\xfe", "plain"]
+    x = np.ones((3, 2), dtype=np.float32)
+    np.savez(tmp_path / "x.npz", x=x, label=np.array(values))
+    np.savez(tmp_path / "f.npz", x=np.asfortranarray(x), label=np.array(values))
+    for i, type_ in enumerate((pa.binary(), pa.large_binary(), pa.binary_view())):
+        table = pa.table({"v": pa.array(x.tolist()), "label": pa.array(values, type_)})
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+    paths = sorted(tmp_path.iterdir())
+    assert len(paths) == 5
+    for path in paths:
+        assert read(open_source(path), 2, ("label",)).columns["label"].tolist() == labels
+    table = pa.table({"v": pa.array(x.tolist()), "code": pa.array([b"ab"] * 3, pa.binary(2))})
+    pq.write_table(table, tmp_path / "fixed.parquet")
+    found = read(open_source(tmp_path / "fixed.parquet"), 2, ("code",))
+    assert found.columns["code"].tolist() == ["ab"] * 3

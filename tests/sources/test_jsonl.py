@@ -48,7 +48,7 @@ def test_key_names_the_field(tmp_path: Path, read: Callable[..., Any]) -> None:
 def test_a_later_line_that_would_change_the_choice_is_an_error(
     later: Any, match: str, tmp_path: Path, read: Callable[..., Any]
 ) -> None:
-    path = write(tmp_path / "x.jsonl", {"query": [1, 2], "embedding": None, "other": "a"}, later)
+    path = write(tmp_path / "x.jsonl", {"query": [1, 2], "other": "a"}, later)
     source = open_source(path)
     for _ in range(2):
         with pytest.raises(SourceError, match=match):

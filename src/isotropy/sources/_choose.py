@@ -1,7 +1,8 @@
 """Which array of a file, or which columns of a table, are the embeddings.
 
 The rule is the same for every format: what `key` names; else the only candidate; else the one that
-is called embeddings, embedding, vectors or vector; else an error that lists the names.
+is called embeddings, embedding, vectors or vector; else an error that lists the names. One of these
+names is never passed over: where it holds something else, that is an error too.
 """
 
 import itertools
@@ -68,8 +69,11 @@ def choose_array(entries: Mapping[str, Entry], key: str | None, where: str) -> s
             raise unknown("key", key, entries, where)
         return key
     candidates = [n for n, entry in entries.items() if entry.floating and len(entry.shape) == 2]
+    named = [name for name in _USUAL if name in entries]
+    meant = [name for name in named if len(entries[name].shape) == 2 or not entries[name].floating]
+    if meant and not set(named) & set(candidates):
+        return meant[0]
     if not candidates:
-        named = [name for name in _USUAL if name in entries]
         if named or len(entries) == 1:
             return (named or list(entries))[0]
         raise SourceError(
@@ -119,6 +123,13 @@ def choose_columns(
             )
         names = [name for name, kind in kinds.items() if kind == "list"] + list(families)
         raise unknown("key", key, names, where)
+    named = [name for name in _USUAL if name in kinds]
+    if named and all(kinds[name] == "other" for name in named):
+        raise SourceError(
+            f"got column {quoted(named[0])} of {where} without floating-point numbers, expected "
+            "the embeddings in it by its name; convert or rename it, or choose another with key "
+            "(--key on the command line)"
+        )
     lists = [name for name, kind in kinds.items() if kind == "list"]
     if lists:
         return (_only(lists, where, "columns"),)

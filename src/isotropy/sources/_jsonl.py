@@ -169,15 +169,12 @@ def open_jsonl(path: Path, name: str, key: str | None) -> JsonlTable:
 
 def _as_vector(values: Any) -> NDArray[np.float64] | None:
     """The list as a vector, or None if it is no flat list of numbers."""
-    if not isinstance(values, list):
+    if not isinstance(values, list) or not {int, float}.issuperset(map(type, values)):
         return None
     try:
-        vector = np.array(values)
-    except ValueError:  # lists of different lengths in it
+        return np.array(values, dtype=np.float64)
+    except OverflowError:  # an integer that no float can hold
         return None
-    if vector.ndim != 1 or vector.dtype.kind not in "iuf":
-        return None
-    return vector.astype(np.float64, copy=False)
 
 
 def _kind(value: Any) -> Kind:

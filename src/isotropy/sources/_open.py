@@ -79,10 +79,12 @@ def open_source(
 
     Text is read as float64, which keeps every printed digit. Where there are several candidates,
     the one called embeddings, embedding, vectors or vector is taken, or the one that `key` names.
-    In a table without a column of lists the embeddings are the columns of numbers that are counted
-    up (`x_0, x_1, …`, where `key` is `"x_"`), or else all columns of numbers but those named as
+    In a table without a column of lists the embeddings are the columns that are counted up
+    (`x_0, x_1, …`, where `key` is `"x_"`), or else all columns of numbers but those named as
     something about a row: id, idx, index, row, label, labels, class, target, layer, group, cluster,
-    split, fold, shard, token, position, and names that end in `_id`.
+    split, fold, shard, token, position, and names that end in `_id`. Nothing that looks like a part
+    of the embeddings is left out without a word: a gap in the count, a counted column without
+    numbers, a shard in another place are errors.
 
     Args:
         source: n×d array or tensor, a path, `"-"` for standard input, or a source, which is
