@@ -34,7 +34,7 @@ def number(
         expected = f"a finite number {'above' if open else 'from'} {low:g}"
         expected += "" if open else " up"
     else:
-        expected = f"a number from {low:g} to {high:g}"
+        expected = f"a number {'above' if open else 'from'} {low:g} {'and up ' * open}to {high:g}"
     raise SettingError(f"got {name}={value!r}, expected {expected}")
 
 
