@@ -19,7 +19,7 @@ MODULES = sorted(module.name for module in walk_packages([str(ROOT)], prefix="is
 HOUSE = (
     ("_version", "errors", "settings"),
     ("output", "tables", "markup"),
-    ("inputs", "directions", "sampling", "ranks", "sites"),
+    ("inputs", "directions", "sampling", "ranks", "sites", "_causal"),
     ("covariance", "moments", "neighbours", "pooled"),
     (
         "_prim",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from isotropy._causal import is_causal
 from isotropy.errors import InputError, SettingError
 from isotropy.inputs import ACCEPTED, COMPUTE_DTYPE
 from isotropy.sites import Site, pool_states
@@ -106,7 +107,9 @@ class Representations:
             model: the model itself, for the sites `vocabulary` and `head`, and to know whether it
                 is decoder-only.
             decoder_attention_mask: likewise for the decoder's tokens.
-            causal: whether the model is decoder-only, where it cannot be told from `model`.
+            causal: whether the last token stands for a text, as in decoder-only models, where that
+                cannot be told from `model`. A trainer cannot be told so: set
+                `model.config.is_causal`.
 
         Raises:
             InputError: the output holds no states.
@@ -138,7 +141,7 @@ class Representations:
             decoder_mask=_as_mask(decoder_attention_mask, decoder[-1]) if decoder else None,
             vocabulary=_vocabulary(model),
             head=_head(model),
-            causal=_is_causal(model) if causal is None else causal,
+            causal=is_causal(model) if causal is None else causal,
             only_last=only_last,
         )
 
@@ -294,12 +297,3 @@ def _head(model: Any) -> Tensor | None:
         layers = [m for m in model.modules() if m not in inside]
     weights = [layer.weight for layer in layers if isinstance(layer, nn.Linear)]
     return weights[-1] if weights else None
-
-
-def _is_causal(model: Any) -> bool:
-    """Whether a model is decoder-only: its attention says so."""
-    if not isinstance(model, nn.Module):
-        return False
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        return False
-    return any(getattr(module, "is_causal", False) is True for module in model.modules())
