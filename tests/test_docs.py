@@ -1,4 +1,4 @@
-"""The committed pages are those that the code makes, and no link in them is broken."""
+"""The committed pages are those that the code makes, and no link or path in them is broken."""
 
 import re
 from importlib.util import module_from_spec, spec_from_file_location
@@ -68,3 +68,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     for link in links:
         if not link.startswith("http"):
             assert (page.parent / link).exists(), link
+
+
+DOCS = [page for page in PAGES if page.name != "CONTRIBUTING.md"]  # which names files to be
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_are_named_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:tests|src|examples|benchmarks)/[^`\s:]*)", text):
+        assert (ROOT / path).exists(), path
