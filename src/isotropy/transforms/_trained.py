@@ -1,8 +1,10 @@
 """What transforms share whose map is a neural network, trained on a sample of the rows."""
 
+import threading
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,6 +18,20 @@ from isotropy.transforms._reader import Reader, equal_rows
 from isotropy.transforms._transform import Transform, centred
 
 _LARGEST_GRADIENT = 1.0
+
+
+class _Kept(threading.local):
+    """Each transform's network as it was used last, and what it was made of.
+
+    It is beside the transforms, so that copies, pickles and files do not hold it; and each thread
+    has its own, as a flow puts other parameters in its place while it maps.
+    """
+
+    def __init__(self) -> None:
+        self.networks: WeakKeyDictionary[Trained, tuple[Any, Any, nn.Module]] = WeakKeyDictionary()
+
+
+_KEPT = _Kept()
 
 
 class Trained(Transform):
@@ -111,6 +127,17 @@ class Trained(Transform):
 
     def _trained(self, like: Tensor) -> Any:
         """The trained network in the dtype and on the device of some rows."""
+        terms = (like.dtype, like.device, self.get_params(deep=False))
+        kept = _KEPT.networks.get(self)
+        if kept is not None and kept[0] is self.parameters_ and kept[1] == terms:
+            return kept[2]
+        with torch.inference_mode(False):  # it may be used with gradients later
+            network = self._filled().to(like.device, like.dtype)
+        _KEPT.networks[self] = (self.parameters_, terms, network)
+        return network
+
+    def _filled(self) -> nn.Module:
+        """A new network with what was learned, to map rows with."""
         network = self._seeded(len(self.mean_))
         state = network.state_dict()
         sizes = [tensor.numel() for tensor in state.values()]
@@ -118,7 +145,7 @@ class Trained(Transform):
         for tensor, part in zip(state.values(), parts, strict=True):
             tensor.copy_(part.view_as(tensor))
         network.load_state_dict(state)
-        return network.requires_grad_(False).eval().to(like)
+        return network.requires_grad_(False).eval()
 
     def _network_of(self, x: Tensor) -> Tensor:
         """What the trained network makes of rows, n×d."""
