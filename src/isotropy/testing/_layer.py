@@ -8,6 +8,7 @@ import pickle
 import tempfile
 import typing
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +16,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from isotropy.errors import InputError, SettingError
+from isotropy.errors import InputError
 from isotropy.layers import Layer
 from isotropy.method import MethodSpec
 from isotropy.testing._accelerator import DEVICE, no_host_copies
+from isotropy.testing._method import require_refused, require_spec
 from isotropy.testing._tools import hostile_clouds, naming, plain_cloud, require
 
 _D = 8
@@ -83,16 +85,9 @@ def _trained(layer: Layer) -> bool:
 
 
 def _check_spec(spec: MethodSpec, settings: dict[str, Any]) -> None:
-    require(spec.kind == "layer", f"its kind is {spec.kind}")
-    require(bool(spec.summary and spec.reference), "needs a summary and a reference")
-    require(len(spec.summary) <= 60, "the summary does not fit a table: 60 characters at most")
-    require((spec.measure is None) == (spec.moves is None), "needs both measure and moves, or none")
+    require_spec(spec, "layer")
     layer = _make(spec, settings)
     require(isinstance(layer, Layer), f"its component makes a {type(layer).__name__}")
-    if not spec.settings:
-        words = "".join(word.capitalize() for word in spec.name.split("-"))
-        # `iso-batch-norm` is IsoBatchNorm, and a single word is itself.
-        require(spec.component.__name__ == words, f"its class should have the name {words}")
     stored = json.loads(json.dumps(layer.settings, allow_nan=False))
     again = spec.component(**stored)
     require(again.settings == layer.settings, "its settings do not make it again")
@@ -101,15 +96,7 @@ def _check_spec(spec: MethodSpec, settings: dict[str, Any]) -> None:
 
 
 def _check_settings(spec: MethodSpec, settings: dict[str, Any]) -> None:
-    for name, bad in _bad_settings(spec.component):
-        try:
-            _make(spec, settings, **{name: bad})
-        except SettingError as error:
-            said = str(error)
-            require(name in said, f"the message for {name}={bad!r} does not name it: {said}")
-            require("\n" not in said, f"the message for {name}={bad!r} has several lines")
-        else:
-            require(False, f"{name}={bad!r} is accepted")
+    require_refused(partial(_make, spec, settings), _bad_settings(spec.component))
 
 
 def _bad_settings(component: type) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ import tempfile
 import types
 import typing
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,13 +16,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from isotropy.errors import SettingError
 from isotropy.measurement import measure
 from isotropy.measures import SPECS as MEASURES
 from isotropy.method import MethodSpec
 from isotropy.penalties import Penalty
 from isotropy.representations import Representations
 from isotropy.testing._accelerator import DEVICE, no_host_copies
+from isotropy.testing._method import require_refused, require_spec
 from isotropy.testing._tools import close, hostile_clouds, naming, plain_cloud, require
 
 _ROWS = 12
@@ -87,30 +88,16 @@ def _labels(rows: int) -> Tensor:
 
 
 def _check_spec(spec: MethodSpec, settings: dict[str, Any]) -> None:
-    require(spec.kind == "penalty", f"its kind is {spec.kind}")
-    require(bool(spec.summary and spec.reference), "needs a summary and a reference")
-    require(len(spec.summary) <= 60, "the summary does not fit a table: 60 characters at most")
-    require((spec.measure is None) == (spec.moves is None), "needs both measure and moves, or none")
+    require_spec(spec, "penalty")
     penalty = _make(spec, settings)
     require(isinstance(penalty, Penalty), f"its component makes a {type(penalty).__name__}")
-    if not spec.settings:
-        words = "".join(word.capitalize() for word in spec.name.split("-"))
-        require(spec.component.__name__ == words, f"its class should have the name {words}")
     shown = repr(penalty)
     for part in (spec.component.__name__, f"weight={penalty.weight:g}", f"site='{penalty.site}'"):
         require(part in shown, f"{shown!r} does not show {part}")
 
 
 def _check_settings(spec: MethodSpec, settings: dict[str, Any]) -> None:
-    for name, bad in _bad_settings(spec.component):
-        try:
-            _make(spec, settings, **{name: bad})
-        except SettingError as error:
-            said = str(error)
-            require(name in said, f"the message for {name}={bad!r} does not name it: {said}")
-            require("\n" not in said, f"the message for {name}={bad!r} has several lines")
-        else:
-            require(False, f"{name}={bad!r} is accepted")
+    require_refused(partial(_make, spec, settings), _bad_settings(spec.component))
 
 
 def _bad_settings(component: type) -> Iterator[tuple[str, Any]]:

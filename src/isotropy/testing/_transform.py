@@ -15,6 +15,7 @@ from torch import Tensor
 from isotropy import measures
 from isotropy.errors import InputError, IsotropyError, UndefinedError
 from isotropy.method import MethodSpec
+from isotropy.testing._method import require_spec
 from isotropy.testing._tools import hostile_clouds, naming, plain_cloud, require
 from isotropy.transforms import Invertible, Transform
 
@@ -61,13 +62,8 @@ def check_transform(spec: MethodSpec, **settings: Any) -> None:
 
 
 def _check_spec(spec: MethodSpec) -> None:
-    require(spec.kind == "transform", f"is a {spec.kind}")
-    camel = "".join(part.capitalize() for part in spec.name.split("-"))
-    require(spec.component.__name__ == camel, f"its class must be called {camel}")
+    require_spec(spec, "transform")
     require(issubclass(spec.component, Transform), "must be a Transform")
-    for text in ("summary", "reference"):
-        require(bool(getattr(spec, text)), f"{text} is empty")
-    require(len(spec.summary) <= 60, "the summary does not fit a table: 60 characters at most")
 
 
 def _check_estimator(make: Make) -> None:
