@@ -98,7 +98,7 @@ def test_a_right_one_passes() -> None:
 @pytest.mark.parametrize(
     ("component", "name", "message"),
     [
-        (Right, "wrong", "its class must be called Wrong"),
+        (Right, "wrong", "its class should have the name Wrong"),
         (Foreign, "foreign", "must be a Transform"),
         (NeverChecked, "never-checked", "must give an array for an array"),
         (Noisy, "noisy", "differs from one call to the next"),
