@@ -291,13 +291,59 @@ def states_of(rank):
             yield from (states[mask.bool()] for states in output["hidden_states"][1:])
 
 
-@pytest.mark.parametrize("points", [20, 100, 250_000])
-def test_refresh_gives_all_ranks_the_covariance_of_all_their_points(ranks_of, points):
-    rows = [torch.cat(list(states_of(rank)))[: points // 2] for rank in range(2)]
+def test_refresh_gives_all_ranks_the_covariance_of_all_their_rows(ranks_of):
+    rows = [row for rank in range(2) for row in states_of(rank)]
     expected = torch.cov(torch.cat(rows).double().T).float()
-    first, second = (found["refreshed"][points] for found in ranks_of(2))
+    first, second = (found["refreshed"][250_000] for found in ranks_of(2))
     assert torch.equal(first, second)
     torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-7)
+
+
+LAYERS, WORDS = 3, 30
+
+
+class OneHot(nn.Module):
+    """Every word has a direction of its own at every layer, so that a covariance names its rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Parameter(torch.eye(LAYERS * WORDS))
+
+    def forward(self, input_ids, attention_mask, **_):
+        states = [self.words[layer * WORDS + input_ids] for layer in range(LAYERS)]
+        return {"hidden_states": (states[0], *states)}
+
+
+def words_of(rank):
+    """Two batches of five texts of a rank's own words, the second of which have one token."""
+    ids = (rank * WORDS // 2 + torch.arange(10)).reshape(5, 2)
+    last = (rank * WORDS // 2 + 10 + torch.arange(5))[:, None].expand(5, 2)
+    mask = torch.tensor([[0, 1]] * 5)
+    return [
+        {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+        {"input_ids": last, "attention_mask": mask},
+    ]
+
+
+def named(rank, points):
+    penalty = IStar(site="tokens@all")
+    penalty.refresh(OneHot(), words_of(rank), points=points)
+    return penalty.shrinkage
+
+
+@pytest.mark.parametrize("points", [6, 20, 60, 72, 90, 1000])
+def test_refresh_takes_the_same_tokens_of_all_layers_and_as_many_of_each_rank(ranks_of, points):
+    first, second = (found["named"][points] for found in ranks_of(2))
+    assert torch.equal(first, second)
+    # The covariance of n different directions of length 1, where c is 1 for those among them.
+    c = (first.diagonal() > 0).double()
+    n = c.sum()
+    expected = (torch.diag(c) - torch.outer(c, c) / n) / (n - 1)
+    torch.testing.assert_close(first.double(), expected, rtol=1e-5, atol=1e-7)
+    by_layer = c.reshape(LAYERS, 2, WORDS // 2)
+    assert torch.equal(by_layer[0], by_layer[1])
+    assert torch.equal(by_layer[0], by_layer[2])
+    assert by_layer[0].sum(dim=1).tolist() == [min(points // 2 // LAYERS, WORDS // 2)] * 2
 
 
 def test_refresh_when_only_one_rank_has_batches(ranks_of):
@@ -354,10 +400,11 @@ def main(folder, rank, size):
     if size == 2:
         found["models"] = models_on(rank)
         found["refreshed"] = {
-            **{points: refreshed(rank, size, points) for points in (20, 100, 250_000)},
+            250_000: refreshed(rank, size, 250_000),
             "one": refreshed(rank, size, 250_000, some=rank == 0),
             "none": refreshed(rank, size, 250_000, some=False),
         }
+        found["named"] = {points: named(rank, points) for points in (6, 20, 60, 72, 90, 1000)}
         sampled, cloud = (
             make("i-star", tokens=10),
             Representations.from_cloud(LAYOUTS["different numbers of rows"][rank][0]["x"]),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isotropy.representations import Representations
+from isotropy.representations import Representations, Rows
 from isotropy.sites import Site
 
 # A model computes its loss from these; its states do not depend on them, except a decoder's.
@@ -27,6 +27,16 @@ def states(
         site: which rows.
         include_padding: whether padding counts.
     """
+    rows = rows_of(model, batch, site, include_padding=include_padding)
+    for block, mask in zip(rows.blocks, rows.masks, strict=True):
+        yield block if mask is None else block[mask]
+
+
+@torch.no_grad()
+def rows_of(
+    model: nn.Module, batch: Mapping[str, Any], site: Site, *, include_padding: bool = False
+) -> Rows:
+    """The rows of a site with those that do not count; see `states`."""
     device = next(model.parameters()).device
     has_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     inputs = {
@@ -45,9 +55,7 @@ def states(
             model=model,
             decoder_attention_mask=inputs.get("decoder_attention_mask"),
         )
-    rows = shown.rows(site, include_padding=include_padding)
-    for block, mask in zip(rows.blocks, rows.masks, strict=True):
-        yield block if mask is None else block[mask]
+    return shown.rows(site, include_padding=include_padding)
 
 
 @contextmanager

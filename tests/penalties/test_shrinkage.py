@@ -76,11 +76,73 @@ def test_is_the_covariance_of_all_states(model, settings, by_hand):
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_no_more_rows_than_points(model):
-    rows = tokens_by_hand(model)
-    for points in (2, 5, 20, len(rows)):
-        found = refreshed(model, points=points)
-        np.testing.assert_allclose(found.numpy(), np.cov(rows[:points].T), rtol=1e-4, atol=1e-5)
+LAYERS, TEXTS, TOKENS = 3, 4, 6
+
+
+class OneHot(nn.Module):
+    """Every token has a direction of its own at every layer, so that a covariance names its rows.
+
+    The covariance of n such rows, all different, is (diag(c) − ccᵀ/n)/(n − 1), where c is 1 for the
+    directions that are among them.
+    """
+
+    def __init__(self, words):
+        super().__init__()
+        self.words = nn.Parameter(torch.eye(words))
+
+    def forward(self, input_ids, attention_mask, **_):
+        state = self.words[input_ids]
+        parts = [torch.zeros_like(state)] * LAYERS
+        states = [torch.cat([*parts[:i], state, *parts[i + 1 :]], dim=2) for i in range(LAYERS)]
+        return {"hidden_states": (states[0], *states)}
+
+
+def numbered(count, lengths=(6, 6, 2, 5)):
+    """Batches in which every token has a number of its own."""
+    ids = torch.arange(count * TEXTS * TOKENS).reshape(count, TEXTS, TOKENS)
+    mask = (torch.arange(TOKENS) < torch.tensor(lengths)[:, None]).long()
+    return [{"input_ids": table, "attention_mask": mask} for table in ids]
+
+
+def taken(points, count=2, **settings):
+    """The numbers of the tokens of which the matrix is the covariance, the same at each layer."""
+    given = numbered(count)
+    words = count * TEXTS * TOKENS
+    found = refreshed(OneHot(words), given, points=points, **settings)
+    chosen = (found.diagonal() > 0).double()
+    n = chosen.sum()
+    expected = (torch.diag(chosen) - torch.outer(chosen, chosen) / n) / (n - 1)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-7)
+    first, *others = chosen.reshape(LAYERS, words).bool()
+    assert all(torch.equal(first, other) for other in others)
+    counting = [b["input_ids"][b["attention_mask"].bool()] for b in given]
+    assert set(first.nonzero()[:, 0].tolist()) <= set(torch.cat(counting).tolist())
+    return first.nonzero()[:, 0].tolist()
+
+
+PER_BATCH = 19
+
+
+@pytest.mark.parametrize("points", [3, 4, 8, 20, 56, 57, 58, 60, 90, 113, 114, 115, 250_000])
+def test_all_layers_give_the_same_tokens(points):
+    found = taken(points)
+    assert len(found) == min(points // LAYERS, 2 * PER_BATCH)
+    in_first = sum(number < TEXTS * TOKENS for number in found)
+    assert in_first == min(len(found), PER_BATCH)
+
+
+def test_each_layer_gives_a_row_at_least():
+    assert len(taken(2)) == 1
+
+
+def test_tokens_are_drawn_from_all_of_a_batch():
+    draws = [taken(18, count=1, seed=seed) for seed in range(60)]
+    assert draws == [taken(18, count=1, seed=seed) for seed in range(60)]
+    counts = torch.bincount(torch.tensor(draws).flatten(), minlength=TEXTS * TOKENS)
+    counts = counts[numbered(1)[0]["attention_mask"].flatten().bool()]
+    assert counts.sum() == 60 * 6
+    # A token is drawn 60 · 6/19 times, give or take 3.6: five of these are more than chance gives.
+    assert (counts - 60 * 6 / PER_BATCH).abs().max() < 5 * 3.6
 
 
 def test_batches_are_read_no_further_than_needed(model):

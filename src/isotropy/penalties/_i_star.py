@@ -33,7 +33,7 @@ class IStar(Penalty):
         zeta: ζ, from 0 to 1; the paper tries .2, .4, .6, .8.
         shrinkage: Σ_S, d×d, instead of what `refresh` finds; or `"identity"`.
         tokens: how many tokens to draw at random in every step and on every rank; all by default.
-        seed: of the draw.
+        seed: of the draw, and of the tokens that `refresh` takes of a batch.
         site: which rows.
         settings: see `Penalty`; `include_padding=True` is the released code.
 
@@ -69,6 +69,7 @@ class IStar(Penalty):
         matrix = shrinkage if isinstance(shrinkage, Tensor) else None
         matrix = None if matrix is None else as_symmetric(matrix, name="shrinkage")
         self.register_buffer("shrinkage", matrix)
+        self.seed = seed
         self.sample = token_sample(tokens, seed)
 
     def value(self, rows: Rows) -> Tensor:
@@ -101,20 +102,21 @@ class IStar(Penalty):
     def refresh(self, model: nn.Module, batches: Iterable[Any], points: int = 250_000) -> None:
         """Take Σ_S from the states of some batches of training data, in evaluation mode.
 
-        Every rank gives its part of the points, and all get the same matrix. Does nothing if
-        `shrinkage` was given.
+        Every rank gives its part of the points and every layer the same tokens, drawn at random
+        of a batch that has too many. All ranks get the same matrix. Does nothing if `shrinkage` was
+        given.
 
         Args:
             model: a Hugging Face model; it is left in the mode that it was in.
             batches: its inputs as dicts; labels are not looked at.
-            points: how many rows to take.
+            points: how many rows to take, of all layers together.
 
         Raises:
             SettingError: no rows, or too few points.
         """
         if not self.is_fixed:
             self.shrinkage = sample_covariance(
-                model, batches, self.site, points, self.include_padding, self.group
+                model, batches, self.site, points, self.include_padding, self.group, self.seed
             )
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from isotropy import ranks
 from isotropy.errors import SettingError
 from isotropy.moments import Moments
+from isotropy.representations import Rows
+from isotropy.settings import whole_number
 from isotropy.sites import Site
-from isotropy.states import states
+from isotropy.states import rows_of
 
 
 @torch.no_grad()
@@ -21,35 +23,53 @@ def sample_covariance(
     points: int,
     include_padding: bool = False,
     group: ranks.Group = None,
+    seed: int = 0,
 ) -> Tensor:
     """d×d in float32, the covariance of a site's rows over the batches of all ranks.
+
+    All layers of the site give the same tokens. Of a batch with more of them than are still wanted
+    some are drawn at random.
 
     Args:
         model: a Hugging Face model.
         batches: its inputs, as dicts of tensors; taken until there are enough rows.
         site: which rows.
-        points: how many rows, over all ranks.
+        points: how many rows, over all ranks and all layers; of each layer one at least.
         include_padding: whether padding counts.
         group: the ranks.
+        seed: of the draw.
 
     Raises:
         SettingError: fewer than two rows.
     """
-    if points < 2:
-        raise SettingError(f"got points={points!r}, expected at least 2")
+    points = whole_number("points", points, low=2)
     here = -(-points // ranks.world_size(group))
+    generator = torch.Generator().manual_seed(seed)
     moments: Moments | None = None
-    taken = 0
+    tokens = 0
     for batch in batches:
-        for rows in states(model, batch, site, include_padding=include_padding):
-            if taken < here and len(rows):
-                part = Moments.of(rows[: here - taken])
-                moments = part if moments is None else moments + part
-                taken = moments.n
-        if taken >= here:
+        rows = rows_of(model, batch, site, include_padding=include_padding)
+        wanted = max(1, here // len(rows.blocks)) - tokens
+        drawn = _drawn(rows, wanted, generator)
+        tokens += len(drawn)
+        for block in rows.blocks if len(drawn) else ():
+            part = Moments.of(block[drawn])
+            moments = part if moments is None else moments + part
+        if len(drawn) == wanted:
             break
     device = next(model.parameters()).device
     return _everyones_covariance(moments, device, group).float()
+
+
+def _drawn(rows: Rows, wanted: int, generator: torch.Generator) -> Tensor:
+    """The places of the tokens that are taken of every layer, in order."""
+    block, mask = rows.blocks[0], rows.masks[0]  # the mask is that of all layers
+    counts = torch.ones_like(block[:, 0], dtype=torch.bool) if mask is None else mask
+    places = counts.nonzero()[:, 0]
+    if len(places) <= wanted:
+        return places
+    order = torch.randperm(len(places), generator=generator)[:wanted].sort().values
+    return places[order.to(places.device)]
 
 
 def _everyones_covariance(
