@@ -502,7 +502,7 @@ def test_a_cloud_answers_for_every_site() -> None:
         (torch.ones(3, 2, 2), r"got a cloud of float32 \(3, 2, 2\), expected an n×d tensor of"),
         (torch.ones(3), r"got a cloud of float32 \(3,\), expected an n×d tensor of float16"),
         (torch.ones(3, 2).long(), r"got a cloud of int64 \(3, 2\), expected an n×d tensor"),
-        ([[1.0, 2.0]], "got a cloud of list, expected an n×d tensor"),
+        ([[1.0, 2.0]], "got a cloud of type list, expected an n×d tensor"),
     ],
 )
 def test_what_is_no_cloud(x: Any, message: str) -> None:
@@ -510,13 +510,57 @@ def test_what_is_no_cloud(x: Any, message: str) -> None:
         Representations.from_cloud(x)
 
 
-def test_columns_that_do_not_fit_a_cloud() -> None:
-    x = torch.ones(3, 2)
-    with pytest.raises(
-        InputError, match=r"got labels with shape \(2,\) for 3 rows, expected one en"
-    ):
-        Representations.from_cloud(x, torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(
-        InputError, match=r"got mask with shape \(4,\) for 3 rows, expected one entry"
-    ):
-        Representations.from_cloud(x, mask=torch.ones(4))
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"labels": torch.zeros(2).long()},
+            r"got labels with shape \(2,\) for 3 rows, expected \(3",
+        ),
+        ({"labels": torch.zeros(3, 2).long()}, r"got labels with shape \(3, 2\) for 3 rows"),
+        (
+            {"labels": torch.zeros(3)},
+            r"got labels of float32 \(3,\), expected class num.*long",
+        ),
+        ({"labels": torch.zeros(3, 1)}, r"got labels of float32 \(3,\), expected class numbers"),
+        ({"labels": [0, 0, 1]}, r"got labels of type list, expected a tensor with shape \(3,\)"),
+        ({"mask": torch.ones(4)}, r"got mask with shape \(4,\) for 3 rows, expected \(3,\)"),
+        ({"mask": torch.ones(3, 1)}, r"got mask with shape \(3, 1\) for 3 rows, expected \(3,\)"),
+        ({"mask": [True] * 3}, r"got mask of type list, expected a tensor with shape \(3,\)"),
+    ],
+)
+def test_columns_that_do_not_fit_a_cloud(columns: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Representations.from_cloud(torch.ones(3, 2), **columns)
+
+
+def test_labels_in_a_column_of_a_cloud() -> None:
+    names = torch.tensor([4, 5, 4])
+    found = Representations.from_cloud(torch.ones(3, 2), names[:, None]).labels
+    assert found is not None
+    assert torch.equal(found, names)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"attention_mask": [[1, 1, 0]] * 2},
+            r"got an attention mask of type list, expected a",
+        ),
+        ({"labels": [0, 1]}, "got labels of type list, expected a tensor"),
+        ({"output": {"hidden_states": ()}}, "got an output of type dict without hidden states"),
+        (
+            {"output": {"hidden_states": (torch.ones(2, 5),)}},
+            r"got states of float32 \(2, 5\), expected texts×tokens×features; .* into from_cloud",
+        ),
+        (
+            {"output": {"hidden_states": [[[0.0]]]}},
+            "got states of type list, expected tex",
+        ),
+    ],
+)
+def test_what_does_not_belong_to_an_output(given: Any, message: str) -> None:
+    output = {"hidden_states": (torch.ones(2, 3, 5),) * 2}
+    with pytest.raises(InputError, match=message):
+        Representations.from_output(**{"output": output, **given})

@@ -112,7 +112,7 @@ class Representations:
                 `model.config.is_causal`.
 
         Raises:
-            InputError: the output holds no states.
+            InputError: the output holds no states, or what belongs to it is no tensor of its shape.
         """
         encoder = _entry(output, "encoder_hidden_states")
         decoder = _entry(output, "decoder_hidden_states")
@@ -120,7 +120,7 @@ class Representations:
         last = _entry(output, "encoder_last_hidden_state")
         if last is None:
             last = _entry(output, "last_hidden_state")
-        states = encoder or _entry(output, "hidden_states")
+        states = encoder or _entry(output, "hidden_states") or None
         model = _unwrapped(model)
         only_last = states is None
         if states is None:
@@ -133,6 +133,11 @@ class Representations:
         elif last is not None and last.shape == states[-1].shape:
             # Some models list the last states as they are before the final normalisation.
             states = (*states[:-1], last)
+        if not isinstance(states[-1], Tensor) or states[-1].ndim != 3:
+            raise InputError(
+                f"got states of {_given(states[-1])}, expected texts×tokens×features; rows of "
+                "another kind go into from_cloud"
+            )
         return cls(
             hidden_states=tuple(states),
             mask=_as_mask(attention_mask, states[-1]),
@@ -161,23 +166,21 @@ class Representations:
         """From any n×d cloud, with n class numbers and n booleans that say which rows count.
 
         Raises:
-            InputError: wrong shapes.
+            InputError: wrong shapes, or labels that are no whole numbers.
         """
         if not isinstance(x, Tensor) or x.ndim != 2 or x.dtype not in COMPUTE_DTYPE:
-            given = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise InputError(
-                f"got a cloud of {given.removeprefix('torch.')}, expected an n×d tensor of "
-                f"{ACCEPTED}"
-            )
+            raise InputError(f"got a cloud of {_given(x)}, expected an n×d tensor of {ACCEPTED}")
+        if isinstance(labels, Tensor) and labels.shape == (len(x), 1):
+            labels = labels[:, 0]
         for name, column in (("labels", labels), ("mask", mask)):
-            if column is not None and column.shape[:1] != x.shape[:1]:
-                raise InputError(
-                    f"got {name} with shape {tuple(column.shape)} for {len(x)} rows, expected one "
-                    "entry a row"
-                )
-        return cls(
-            cloud=x, labels=_as_classes(labels, x), mask=None if mask is None else mask.bool()
-        )
+            if column is not None:
+                _require_shape(name, column, x.shape[:1], f"{len(x)} rows")
+        if labels is not None and (labels.is_floating_point() or labels.is_complex()):
+            raise InputError(
+                f"got labels of {_given(labels)}, expected class numbers of a whole-number dtype; "
+                "give labels.long(), or none where there are no classes"
+            )
+        return cls(cloud=x, labels=labels, mask=None if mask is None else mask.bool())
 
     def rows(self, site: Site, *, include_padding: bool = False) -> Rows:
         """The rows of a site.
@@ -250,19 +253,39 @@ def _entry(output: Any, name: str) -> Any:
 def _as_mask(mask: Tensor | None, states: Tensor) -> Mask:
     if mask is None:
         return None
-    if mask.shape != states.shape[:2]:
-        raise InputError(
-            f"got an attention mask with shape {tuple(mask.shape)} for states with shape "
-            f"{tuple(states.shape)}, expected {tuple(states.shape[:2])}"
-        )
+    whose = f"states with shape {tuple(states.shape)}"
+    _require_shape("an attention mask", mask, states.shape[:2], whose)
     return mask.bool()
 
 
 def _as_classes(labels: Tensor | None, rows: Tensor) -> Tensor | None:
     """Labels that name a class for each row; of other tasks there are no classes."""
-    if labels is None or labels.is_floating_point() or labels.shape != rows.shape[:1]:
+    if labels is None:
+        return None
+    if not isinstance(labels, Tensor):
+        raise InputError(f"got labels of {_given(labels)}, expected a tensor")
+    if labels.is_floating_point() or labels.shape != rows.shape[:1]:
         return None
     return labels
+
+
+def _require_shape(name: str, column: Any, shape: torch.Size, whose: str) -> None:
+    """Raise an InputError unless `column` is a tensor with one entry for each row or token."""
+    if not isinstance(column, Tensor):
+        raise InputError(
+            f"got {name} of {_given(column)}, expected a tensor with shape {tuple(shape)}"
+        )
+    if column.shape != shape:
+        raise InputError(
+            f"got {name} with shape {tuple(column.shape)} for {whose}, expected {tuple(shape)}"
+        )
+
+
+def _given(x: Any) -> str:
+    """The dtype and the shape of a tensor, or the type of what is none."""
+    if not isinstance(x, Tensor):
+        return f"type {type(x).__name__}"
+    return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
 
 
 def _unwrapped(model: Any) -> Any:

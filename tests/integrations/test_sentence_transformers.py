@@ -236,6 +236,23 @@ def test_single_sentences_with_labels_have_classes(
     assert all(torch.equal(a, b) for a, b in zip(seen, given, strict=True))
 
 
+@pytest.mark.parametrize("labels", [torch.rand(8), torch.zeros(8, 2).long()])
+def test_labels_of_another_kind_are_no_classes(model: SentenceTransformer, labels: Tensor) -> None:
+    class Norms(nn.Module):
+        def forward(self, sentence_features: Any, labels: Tensor) -> Tensor:
+            (features,) = sentence_features
+            norms = model(features)["sentence_embedding"].norm(dim=1)
+            return norms.mean() + 0 * labels.sum()
+
+    penalty = penalties.PersistentEntropy()
+    loss = IsotropyLoss(model, Norms(), penalty).train()
+    found = loss([model.preprocess([pair[0] for pair in PAIRS[:8]])], labels)["penalty"]
+    with torch.no_grad():
+        cloud = model(model.preprocess([pair[0] for pair in PAIRS[:8]]))["sentence_embedding"]
+    expected = penalty(isotropy.Representations.from_cloud(cloud))
+    assert float(found.detach()) == pytest.approx(float(expected), rel=1e-6)
+
+
 def test_a_loss_for_several_dimensions_goes_inside(
     model: SentenceTransformer, train: Callable[..., Any], tiny: Tiny
 ) -> None:

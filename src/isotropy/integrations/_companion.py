@@ -165,7 +165,7 @@ class Companion:
         shown = Representations.from_output(
             outputs,
             inputs.get("attention_mask"),
-            labels,
+            labels if isinstance(labels, Tensor) else None,
             self.trainer.model,
             decoder_attention_mask=decoder_mask(inputs),
         )

@@ -133,10 +133,13 @@ class IsotropyLoss(nn.Module):
         parts = [shown(features, self.of) for features in outputs]
         rows = [part.cloud for part in parts if part.cloud is not None]
         masks = [part.mask for part in parts if part.mask is not None]
-        is_class = labels is not None and len(labels) == sum(map(len, rows))
+        if labels is not None and (
+            labels.is_floating_point() or labels.shape != (sum(map(len, rows)),)
+        ):
+            labels = None  # similarities are no classes, nor are labels of pairs
         return Representations.from_cloud(
             torch.cat(rows),
-            labels=labels if is_class else None,
+            labels=labels,
             mask=torch.cat(masks) if masks else None,
         )
 
