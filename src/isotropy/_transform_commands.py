@@ -91,7 +91,8 @@ def _apply(
 ) -> None:
     """Map embeddings with a fitted transform.
 
-    Other columns go along: all to .parquet, those of numbers to .safetensors, none to .npy.
+    Other columns go along: all to .parquet, those of numbers without a gap to .safetensors, none to
+    .npy.
     """
     from isotropy.output import progress_bars
 
@@ -99,7 +100,7 @@ def _apply(
         from isotropy import transforms
 
         summary = transforms.apply(
-            transforms.load(transform),
+            transform,
             source,
             out,
             key=key,

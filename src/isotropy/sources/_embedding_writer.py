@@ -74,8 +74,7 @@ class EmbeddingWriter:
         overwrite: bool = False,
         endings: tuple[str, ...] = (".safetensors", ".parquet"),
     ) -> None:
-        with _writing(Path(out)):
-            self.out = _checked(Path(out), overwrite, endings)
+        self.out = check_out(out, overwrite=overwrite, endings=endings)
         self._dtype = dtype
         self._columns = columns
         # A link keeps pointing to the file that it names.
@@ -248,14 +247,17 @@ def _as(values: NDArray[Any], dtype: np.dtype[Any], name: str) -> NDArray[Any]:
     return np.ascontiguousarray(values, dtype=dtype)
 
 
-def _arrow(values: NDArray[Any], name: str, type_: Any = None) -> Any:
-    """A column's values as Arrow has them."""
+def _arrow(values: Any, name: str, type_: Any = None) -> Any:
+    """A column's values as Arrow has them, which they may be."""
     import pyarrow as pa
 
+    stored = isinstance(values, pa.Array | pa.ChunkedArray)
     try:
+        if stored:
+            return values if type_ in (None, values.type) else values.cast(type_)
         return pa.array(values, type=type_)
     except (pa.ArrowException, TypeError) as error:
-        raise _other_type(name, values.dtype, type_) from error
+        raise _other_type(name, values.type if stored else values.dtype, type_) from error
 
 
 def _other_type(name: str, given: object, expected: object) -> SourceError:
@@ -268,6 +270,19 @@ def _other_type(name: str, given: object, expected: object) -> SourceError:
 def _dtype_name(dtype: np.dtype[Any]) -> str:
     """What safetensors calls a dtype of numpy."""
     return "BOOL" if dtype.kind == "b" else f"{_DTYPE_NAMES[dtype.kind]}{8 * dtype.itemsize}"
+
+
+def check_out(
+    out: str | os.PathLike[str], *, overwrite: bool = False, endings: tuple[str, ...]
+) -> Path:
+    """A path to which embeddings can be written, as far as that can be told beforehand.
+
+    Raises:
+        SettingError: another ending, a file that exists, a folder, or no folder to be in.
+        SourceError: the folder cannot be looked into.
+    """
+    with _writing(Path(out)):
+        return _checked(Path(out), overwrite, endings)
 
 
 def _checked(out: Path, overwrite: bool, endings: tuple[str, ...]) -> Path:

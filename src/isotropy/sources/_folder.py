@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote
 
 import numpy as np
@@ -83,6 +83,10 @@ class FolderTable(Table):
                         "expected the same names in the same order; write them again or measure "
                         "them apart"
                     )
+
+    def as_stored(self) -> Self:
+        shards = [(Path(path), table.as_stored()) for path, _, table in self._shards]
+        return type(self)(self.name, shards)
 
     def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
         return merged(self._parts(rows, columns), rows)

@@ -1,10 +1,14 @@
 """Small chunks made into larger ones, so that many small files are not many small products."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from isotropy.errors import SourceError
+from isotropy.sources._messages import one_line, quoted
 from isotropy.sources._source import Chunk
 
 
@@ -38,7 +42,25 @@ def _joined(chunks: list[Chunk]) -> Chunk:
         rows=torch.cat([chunk.rows for chunk in chunks]),
         start=first.start,
         columns={
-            name: np.concatenate([chunk.columns[name] for chunk in chunks])
+            name: _together([chunk.columns[name] for chunk in chunks], name)
             for name in first.columns
         },
     )
+
+
+def _together(parts: list[Any], name: str) -> NDArray[Any]:
+    """A column's values one after the other; those of Parquet as it stores them may be Arrow's."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    import pyarrow as pa
+
+    tables = [pa.table([part], names=["values"]) for part in parts]
+    try:
+        joined = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SourceError(
+            f"got shards with different types of column {quoted(name)} ({one_line(error)}), "
+            "expected one; make them alike"
+        ) from error
+    values: NDArray[Any] = joined["values"].combine_chunks()
+    return values

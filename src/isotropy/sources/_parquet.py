@@ -1,9 +1,10 @@
 """Parquet files: a column of lists (of any or of fixed size), or several columns of numbers."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ class ParquetTable(Table):
     The lists of a column are of one length, which its first row tells if its type does not.
     """
 
+    _stored = False
+
     def __init__(self, path: Path, name: str, key: str | None) -> None:
         self.name = name
         self._path = path
@@ -58,15 +61,17 @@ class ParquetTable(Table):
                 dtype = np.result_type(*(_FLOATS[str(types[c])] for c in self._chosen))
             self.dtype = float_dtype(dtype, self._where)
             self._numpy_dtype = dtype
-            self.columns = tuple(
-                column
-                for column, type_ in types.items()
-                if column not in self._chosen and _is_single(type_)
-            )
+            self._others = tuple(column for column in types if column not in self._chosen)
+            self.columns = tuple(c for c in self._others if _is_single(types[c]))
             self.n_rows = int(file.metadata.num_rows)
             self.features = self._width(file, first) if self.n_rows else None
         if self.features is not None:
             check_shape((self.n_rows, self.features), self._where)
+
+    def as_stored(self) -> Self:
+        stored = copy.copy(self)
+        stored._stored, stored.columns = True, self._others
+        return stored
 
     def _require_floats(self, types: dict[str, Any]) -> None:
         floats = [column for column in self._chosen if str(types[column]) in _FLOATS]
@@ -115,6 +120,9 @@ class ParquetTable(Table):
         return numbers.reshape(len(batch), d)
 
     def _column(self, batch: Any, column: str, start: int) -> NDArray[Any]:
+        if self._stored:
+            stored: NDArray[Any] = batch.column(column)
+            return stored
         array = _plain(batch.column(column))
         self._require_no_null(array, f"column {quoted(column)}", start)
         return as_text(array.to_numpy(zero_copy_only=False))

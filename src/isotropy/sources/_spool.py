@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Self
 
 from isotropy.errors import SourceError
 from isotropy.sources._messages import reading
@@ -43,6 +44,9 @@ class SpooledTable(Table):
         self.name = table.name
         self.n_rows, self.features = table.n_rows, table.features
         self.dtype, self.columns = table.dtype, table.columns
+
+    def as_stored(self) -> Self:
+        return type(self)(self._spool, self._table.as_stored())
 
     def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
         # Not the table's own iterator: this one keeps the spool alive until it is used up.

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Self
 
 import torch
 
@@ -41,6 +42,14 @@ class Table(ABC):
             if column not in self.columns:
                 raise unknown("column", column, self.columns, self.name)
         return self._chunks(rows, columns)
+
+    def as_stored(self) -> Self:
+        """The same table with its columns as the file has them, to be written to another file.
+
+        Where a format has types of its own, and rows without a value, these columns are its arrays
+        and not numpy's, of any type.
+        """
+        return self
 
     @abstractmethod
     def _chunks(self, rows: int, columns: tuple[str, ...]) -> Iterator[Chunk]:
