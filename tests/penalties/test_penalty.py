@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from isotropy import Representations
-from isotropy.errors import SettingError
+from isotropy.errors import InputError, SettingError
 from isotropy.penalties import SPECS, Penalty, ZeroMean
 from isotropy.settings import choice, flag, number, whole_number
 
@@ -125,3 +125,13 @@ def test_each_spec_has_a_name_of_its_own():
 def test_bad_settings(call, message):
     with pytest.raises(SettingError, match=message):
         call()
+
+
+@pytest.mark.parametrize("given", [torch.ones(3, 2), {"hidden_states": ()}, None], ids=str)
+def test_what_is_no_representations(given):
+    message = (
+        rf"got {type(given).__name__}, expected Representations; make them with "
+        r"isotropy.Representations.from_cloud\(x\)"
+    )
+    with pytest.raises(InputError, match=message):
+        ZeroMean()(given)

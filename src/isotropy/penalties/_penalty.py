@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from isotropy import ranks
-from isotropy.errors import SettingError
+from isotropy.errors import InputError, SettingError
 from isotropy.inputs import COMPUTE_DTYPE, full_precision
 from isotropy.representations import Representations, Rows
 from isotropy.settings import flag, number
@@ -57,11 +57,18 @@ class Penalty(nn.Module, ABC):
 
         Raises:
             SettingError: the representations have no such site.
+            InputError: they are no representations.
         """
         return self.of(self.rows(representations))
 
     def rows(self, representations: Representations) -> Rows:
         """The rows of a batch that it looks at."""
+        if not isinstance(representations, Representations):
+            raise InputError(
+                f"got {type(representations).__name__}, expected Representations; make them with "
+                "isotropy.Representations.from_cloud(x) of an n×d tensor, or with from_output of a "
+                "model's output"
+            )
         return representations.rows(self.site, include_padding=self.include_padding)
 
     def of(self, rows: Rows) -> Tensor:
