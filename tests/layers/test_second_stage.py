@@ -95,6 +95,7 @@ def test_one_epoch_is_adamw_on_the_joint_loss() -> None:
 
     again = IsotropyLayer(D).double()
     settings.train(again, head, rows, labels)
+    assert len(seen.pop(0)) == 2  # whether layer and head fit together is tried first
     batches = seen[:3]
     assert [len(batch) for batch in batches] == [10, 10, 8]
     assert sorted(np.concatenate(batches)) == sorted(kept)
@@ -301,6 +302,9 @@ def test_the_two_stages_end_to_end(classifier: Any, tmp_path: Path) -> None:
         ({"learning_rate": -1.0}, r"got learning_rate=-1.0"),
         ({"weight_decay": -1.0}, r"got weight_decay=-1.0"),
         ({"seed": -1}, r"got seed=-1"),
+        ({"isotropy": "x"}, "got isotropy='x', expected one of isotropy.penalties, such as"),
+        ({"loss": "x"}, "got loss='x', expected a function of logits and labels"),
+        ({"score": 1}, "got score=1, expected a function of logits and labels"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
@@ -317,3 +321,65 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(InputError, match=message):
             SecondStage().train(IsotropyLayer(D), head, rows, names)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (layers.IsoBatchNorm(D), "type IsoBatchNorm, which has no parameters to train, expected"),
+        (
+            layers.Flow(D, levels=1),
+            "got a layer of type Flow, which learns from a loss of",
+        ),
+        (nn.Linear(D, D), "got a layer of type Linear, expected one of isotropy.layers"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_layer_that_has_nothing_to_learn(layer: Any, message: str) -> None:
+    x, labels, head = fine_tuned(20)
+    with pytest.raises(SettingError, match=message):
+        SecondStage().train(layer, head, x, labels)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rows": np.ones((20, D))}, "got rows of type ndarray, expected .* with torch.from_numpy"),
+        ({"labels": np.ones(20)}, "got labels of type ndarray, expected a tensor with one entry"),
+        ({"labels": [0, 1] * 10}, "got labels of type list, expected a tensor with one entry a"),
+        ({"head": "linear"}, "got a head of type str, expected a module from embeddings to logits"),
+        (
+            {"head": nn.Linear(D + 1, 2)},
+            r"got a head that fails on embeddings with shape \(2, 6\) \(mat1 and mat2 .*\), exp.*"
+            "one that reads the 6 features of the layer, such as",
+        ),
+        (
+            {"labels": torch.arange(20)},
+            r"got labels with shape \(20,\) from 0 to 19 for logits with shape \(2, 2\), exp",
+        ),
+        (
+            {"labels": torch.arange(20) % 2 - 1},
+            r"from -1 to 0 for logits with shape \(2, 2\), ex",
+        ),
+        (
+            {"labels": torch.rand(20)},
+            r"got logits with shape \(2, 2\) for labels with shape \(2,\), expected a number f",
+        ),
+    ],
+)
+def test_what_does_not_fit_together(given: dict[str, Any], message: str) -> None:
+    x, labels, head = fine_tuned(20)
+    layer = IsotropyLayer(D)
+    with pytest.raises(InputError, match=message):
+        SecondStage().train(**{"layer": layer, "head": head, "rows": x, "labels": labels, **given})
+    assert layer.training
+    assert all(parameter.requires_grad for parameter in layer.parameters())
+
+
+def test_classes_of_any_whole_dtype() -> None:
+    x, labels, head = fine_tuned(20)
+    found = [
+        SecondStage(epochs=2).train(IsotropyLayer(D), head, x, labels.to(dtype)).epochs
+        for dtype in (torch.int64, torch.int32, torch.uint8, torch.bool)
+    ]
+    assert all(epochs == found[0] for epochs in found)

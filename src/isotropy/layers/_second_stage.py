@@ -116,6 +116,17 @@ class SecondStage:
     def __post_init__(self) -> None:
         if self.alpha is not None:
             number("alpha", self.alpha, low=0, high=1)
+        if self.isotropy is not None and not isinstance(self.isotropy, Penalty):
+            raise SettingError(
+                f"got isotropy={self.isotropy!r}, expected one of isotropy.penalties, such as "
+                "isotropy.penalties.LogIsoScore()"
+            )
+        for name in ("loss", "score"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise SettingError(
+                    f"got {name}={function!r}, expected a function of logits and labels"
+                )
         choice("head", self.head, get_args(HeadTraining))
         for name, low in (("epochs", 1), ("patience", 1), ("batch_size", 2), ("seed", 0)):
             whole_number(name, getattr(self, name), low=low)
@@ -139,8 +150,15 @@ class SecondStage:
             The epochs; layer and head are left with the best one's parameters.
 
         Raises:
-            InputError: rows and labels do not fit together, or are fewer than 4.
+            InputError: rows, labels and head do not fit together, or there are fewer than 4 rows.
+            SettingError: a layer that has nothing to learn here.
         """
+        _require_trainable(layer)
+        if not isinstance(head, nn.Module):
+            raise InputError(
+                f"got a head of type {type(head).__name__}, expected a module from embeddings to "
+                "logits, such as layers.Head(model)"
+            )
         held_out, kept = self._split(layer, rows, labels)
         task = self.loss or (_squares if labels.is_floating_point() else _cross_entropy)
         state = _Run(
@@ -156,11 +174,21 @@ class SecondStage:
         )
         devices = [labels.device.index or 0] if labels.device.type == "cuda" else []
         with torch.random.fork_rng(devices), _as_it_was(layer, head):
+            state.require_fit(kept[:2])
             torch.manual_seed(self.seed)
             epochs, best = state.run(kept, held_out)
         return Trained(tuple(epochs), best, held_out)
 
     def _split(self, layer: Layer, rows: Rows, labels: Tensor) -> tuple[Tensor, Tensor]:
+        for name, given, known in (
+            ("rows", rows, callable(rows) or isinstance(rows, Tensor)),
+            ("labels", labels, isinstance(labels, Tensor) and labels.ndim > 0),
+        ):
+            if not known:
+                raise InputError(
+                    f"got {name} of type {type(given).__name__}, expected a tensor with one entry "
+                    "a text; make one of a numpy array with torch.from_numpy"
+                )
         n = len(labels)
         if isinstance(rows, Tensor):
             layer.check(rows)
@@ -190,6 +218,39 @@ class _Run:
     balanced: BalancedLoss
     fetch: Callable[[Tensor], Tensor]
     labels: Tensor
+
+    @torch.no_grad()
+    def require_fit(self, some: Tensor) -> None:
+        """Raise an InputError unless the head reads what the layer gives, and has all classes."""
+        self._set_modes(layer=False, head=False)
+        mapped = self.layer(self.fetch(some))
+        try:
+            logits = self.head(mapped)
+        except RuntimeError as error:
+            said = next(iter(str(error).splitlines()), type(error).__name__)
+            raise InputError(
+                f"got a head that fails on embeddings with shape {tuple(mapped.shape)} "
+                f"({said}), expected one that reads the {self.layer.d} features of the "
+                "layer, such as layers.Head(model)"
+            ) from error
+        if self.settings.loss is not None:
+            return
+        shape, labels = tuple(logits.shape), self.labels
+        if labels.is_floating_point():
+            if logits.numel() != labels[some].numel():
+                raise InputError(
+                    f"got logits with shape {shape} for labels with shape "
+                    f"{tuple(labels[some].shape)}, expected a number for each; give another head, "
+                    "or loss="
+                )
+            return
+        low, high = labels.min(), labels.max()
+        if logits.ndim != 2 or labels.ndim != 1 or low < 0 or high >= shape[1]:
+            raise InputError(
+                f"got labels with shape {tuple(labels.shape)} from {int(low)} to {int(high)} for "
+                f"logits with shape {shape}, expected n class numbers from 0 and a logit for each "
+                "class; give another head, or loss="
+            )
 
     def run(self, kept: Tensor, held_out: Tensor) -> tuple[list[Epoch], int]:
         """Epochs until the score rises no more; the best one's parameters are put back."""
@@ -276,6 +337,23 @@ class _Run:
         return float(self.score(logits, self.labels[held_out]))
 
 
+def _require_trainable(layer: Any) -> None:
+    """Raise a SettingError unless a joint loss can train the layer."""
+    name = type(layer).__name__
+    if not isinstance(layer, Layer):
+        raise SettingError(f"got a layer of type {name}, expected one of isotropy.layers")
+    if type(layer).own_loss is not Layer.own_loss:
+        raise SettingError(
+            f"got a layer of type {name}, which learns from a loss of its own, expected one "
+            "without, such as IsotropyLayer; a trainer of isotropy.integrations trains it"
+        )
+    if not any(True for _ in layer.parameters()):
+        raise SettingError(
+            f"got a layer of type {name}, which has no parameters to train, expected one that has, "
+            "such as IsotropyLayer; attach it and fine-tune encoder and head with it"
+        )
+
+
 @contextmanager
 def _as_it_was(*modules: nn.Module) -> Iterator[None]:
     """Afterwards every part is in its mode, and what was to be trained still is."""
@@ -292,7 +370,7 @@ def _as_it_was(*modules: nn.Module) -> Iterator[None]:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(logits, labels)
+    return nn.functional.cross_entropy(logits, labels.long())
 
 
 def _squares(logits: Tensor, labels: Tensor) -> Tensor:
