@@ -72,6 +72,32 @@ def test_weights_and_columns(cloud: np.ndarray, tmp_path: Path) -> None:
     assert parquet.read_table(tmp_path / "y.parquet")["word"].to_pylist() == words
 
 
+def test_columns_with_gaps(cloud: np.ndarray, tmp_path: Path) -> None:
+    gap = [None, *range(1, 500)]
+    parquet.write_table(pa.table({"v": list(cloud), "n": gap}), tmp_path / "x.parquet")
+    transform = tmp_path / "t.safetensors"
+    transforms.Standardize().fit(cloud).save(transform)
+
+    def apply(name: str) -> Result:
+        return invoke("apply", transform, tmp_path / "x.parquet", "--out", tmp_path / name)
+
+    npy = apply("y.npy")
+    assert npy.exit_code == 0
+    assert npy.stdout.strip().endswith("left out n, which .parquet could hold")
+    assert apply("y.parquet").exit_code == 0
+    assert parquet.read_table(tmp_path / "y.parquet")["n"].to_pylist() == gap
+    refused = apply("y.safetensors")
+    assert refused.exit_code == 1
+    assert refused.stderr.count("\n") == 1
+    assert "got no value (null) for column 'n' in row 0" in refused.stderr
+
+
+def test_the_output_s_ending_comes_first(tmp_path: Path) -> None:
+    result = invoke("apply", "no-transform", "no-source", "--out", tmp_path / "a.csv")
+    assert result.exit_code == 1
+    assert "a name that ends in .safetensors, .parquet or .npy" in result.stderr
+
+
 def test_standard_input(npy: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "isotropy", "fit", "standardize", "-"]
     command += ["--out", "t.safetensors"]
