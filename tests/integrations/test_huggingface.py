@@ -707,6 +707,8 @@ ERRORS: list[tuple[dict[str, Any], str]] = [
     ({"penalty": penalties.IStar}, r"got the class IStar as the penalty, expected IStar\(...\)"),
     ({"accumulate": "cache"}, "got accumulate 'cache'.*did you mean 'cached'"),
     ({"compare_steps": 0}, "got compare_steps=0, expected a whole number from 1 up"),
+    ({"refresh_points": 0}, "got refresh_points=0, expected a whole number from 2 up"),
+    ({"refresh_points": "a"}, "got refresh_points='a', expected a whole number from 2 up"),
     ({"track_steps": 2.5}, "got track_steps=2.5, expected a whole number"),
     ({"track": ["iso_scor"], "track_dataset": 1}, "did you mean 'iso_score'"),
     ({"track": "iso_score"}, "neither track_dataset nor eval_dataset.*pass track_dataset="),

@@ -282,9 +282,10 @@ def test_modules_that_do_not_keep_the_protocol_are_errors(
         ({"penalty": 3.0}, "got a penalty of type float"),
         ({"track": ["isoscore"]}, "got measure 'isoscore'.*did you mean 'iso_score'"),
         ({"track_steps": 0}, "got track_steps=0"),
+        ({"refresh_points": 1}, "got refresh_points=1, expected a whole number from 2 up"),
         ({"track_site": "tokns"}, "got site 'tokns'"),
     ],
-    ids=["penalty", "track", "track_steps", "track_site"],
+    ids=["penalty", "track", "track_steps", "refresh_points", "track_site"],
 )
 def test_settings_that_make_no_sense_are_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):

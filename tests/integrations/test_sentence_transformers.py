@@ -395,6 +395,13 @@ def test_an_evaluator_needs_sentences_and_measures(
         IsotropyEvaluator(sentences, measures)
 
 
+def test_too_few_points_for_a_refresh(model: SentenceTransformer) -> None:
+    ranking = losses.MultipleNegativesRankingLoss(model)
+    trainer = SimpleNamespace(loss=IsotropyLoss(model, ranking, penalties.IStar()))
+    with pytest.raises(SettingError, match="got refresh_points=0, expected a whole number from 2"):
+        IsotropyCallback(trainer, refresh_points=0)
+
+
 def test_a_trainer_without_the_loss_is_an_error() -> None:
     with pytest.raises(SettingError, match="whose loss has 0 IsotropyLoss in it, expected one"):
         IsotropyCallback(SimpleNamespace(loss=nn.Identity()))

@@ -21,6 +21,7 @@ from isotropy.integrations._tracking import Tracker
 from isotropy.layers._rates import learning_by_themselves, own_loss, set_apart
 from isotropy.penalties import Penalty
 from isotropy.representations import Representations
+from isotropy.settings import whole_number
 
 Accumulate = Literal["separate", "cached"]
 Inputs = Mapping[str, Any]
@@ -78,7 +79,7 @@ class Companion:
         self.terms = Terms(penalty)
         self.accumulate = accumulate
         self.compare_steps = as_steps("compare_steps", compare_steps)
-        self.refresh_points = refresh_points
+        self.refresh_points = whole_number("refresh_points", refresh_points, low=2)
         self.track_steps = as_steps("track_steps", track_steps)
         self.tracker = None
         if track:

@@ -38,6 +38,7 @@ from isotropy.layers._rates import (
 )
 from isotropy.penalties import Penalty
 from isotropy.representations import Representations
+from isotropy.settings import whole_number
 from isotropy.sites import Site
 
 try:
@@ -130,7 +131,7 @@ class IsotropyCallback(Callback):
         self.penalty = None if penalty is None else as_penalty(penalty)
         self.terms = None if penalty is None else Terms(penalty)
         self.compare_steps = as_steps("compare_steps", compare_steps)
-        self.refresh_points = refresh_points
+        self.refresh_points = whole_number("refresh_points", refresh_points, low=2)
         self.track = as_measures(track) if track else []
         self.track_steps = as_steps("track_steps", track_steps)
         self.track_batches = None if track_batches is None else list(track_batches)

@@ -30,6 +30,7 @@ from isotropy.integrations._transform_module import (
 from isotropy.measures import SPECS
 from isotropy.penalties import Penalty
 from isotropy.representations import Representations
+from isotropy.settings import whole_number
 
 try:
     from sentence_transformers import SentenceTransformer
@@ -261,7 +262,7 @@ class IsotropyCallback(TrainerCallback):
         self.trainer = trainer
         self.losses = found
         self.penalty = found[0].penalty
-        self.refresh_points = refresh_points
+        self.refresh_points = whole_number("refresh_points", refresh_points, low=2)
         self._restored = False
         for name, method in (
             ("log", self._log),
