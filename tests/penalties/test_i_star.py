@@ -127,3 +127,30 @@ def test_a_matrix_for_another_model():
     message = "got shrinkage of 4 features for rows of 5, expected 5×5; refresh it with this model"
     with pytest.raises(SettingError, match=message):
         value(stretched(9, 5), shrinkage=torch.eye(4))
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [-torch.eye(6), torch.diag(torch.tensor([1.0, 1, -0.01])), torch.tensor([[1.0, 2], [2, 1]])],
+    ids=["minus", "one", "correlation above 1"],
+)
+@pytest.mark.parametrize("kind", [torch.clone, torch.Tensor.numpy], ids=["torch", "numpy"])
+def test_a_covariance_has_no_negative_variance(matrix, kind):
+    with pytest.raises(InputError, match="got shrinkage with a negative variance in some"):
+        IStar(shrinkage=kind(matrix))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_a_covariance_of_few_rows_is_one_within_its_rounding(dtype):
+    """Most of its eigenvalues are 0 but for rounding, which makes some of them negative."""
+    x = torch.from_numpy(stretched(10, 200)).to(dtype)
+    covariance = torch.cov(x.double().T).to(dtype)
+    assert float(torch.linalg.eigvalsh(covariance.double())[0]) < 0
+    assert IStar(shrinkage=covariance).shrinkage is not None
+
+
+def test_a_matrix_of_numpy_is_one_of_torch():
+    x = stretched(20, 5)
+    assert value(x, shrinkage=matrix(5)) == value(x, shrinkage=torch.from_numpy(matrix(5)))
+    with pytest.raises(InputError, match="got shrinkage of type list, expected a torch tensor or"):
+        IStar(shrinkage=[[1.0]])

@@ -1,14 +1,16 @@
 """IsoScore* of the batch as a penalty."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from isotropy import ranks
-from isotropy.errors import SettingError
-from isotropy.inputs import as_symmetric
+from isotropy.errors import InputError, SettingError
+from isotropy.inputs import ArrayLike, as_symmetric
 from isotropy.method import MethodSpec
 from isotropy.penalties._penalty import Penalty
 from isotropy.penalties._sampled import token_sample
@@ -54,7 +56,7 @@ class IStar(Penalty):
         weight: float = -1.0,
         *,
         zeta: float = 0.2,
-        shrinkage: Tensor | Literal["identity"] | None = None,
+        shrinkage: ArrayLike | Literal["identity"] | None = None,
         tokens: int | None = None,
         seed: int = 0,
         site: str = "tokens@all",
@@ -66,10 +68,9 @@ class IStar(Penalty):
         if isinstance(shrinkage, str) and shrinkage != "identity":
             raise SettingError(f"got shrinkage={shrinkage!r}, expected 'identity' or a d×d matrix")
         self.is_fixed = shrinkage is not None
-        matrix = shrinkage if isinstance(shrinkage, Tensor) else None
-        matrix = None if matrix is None else as_symmetric(matrix, name="shrinkage")
-        self.register_buffer("shrinkage", matrix)
-        self.seed = seed
+        given = None if isinstance(shrinkage, str) or shrinkage is None else _covariance(shrinkage)
+        self.register_buffer("shrinkage", given)
+        self.tokens, self.seed = tokens, seed
         self.sample = token_sample(tokens, seed)
 
     def value(self, rows: Rows) -> Tensor:
@@ -119,12 +120,37 @@ class IStar(Penalty):
                 model, batches, self.site, points, self.include_padding, self.group, self.seed
             )
 
+    def extra_repr(self) -> str:
+        """What `print` shows."""
+        return super().extra_repr() + (", shrinkage='identity'" if self.is_identity else "")
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         # A fresh penalty has no matrix yet, of whatever size.
         stored = state_dict.get(f"{prefix}shrinkage")
         if stored is not None and self.shrinkage is None:
             self.shrinkage = torch.empty_like(stored)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _covariance(given: ArrayLike) -> Tensor:
+    """A matrix that can be a covariance, within the rounding of its dtype.
+
+    Raises:
+        InputError: it is no symmetric matrix of finite numbers, or has a negative variance.
+    """
+    matrix = as_symmetric(given, name="shrinkage")
+    if isinstance(given, Tensor):
+        eps = torch.finfo(given.dtype).eps
+    else:
+        eps = float(np.finfo(given.dtype).eps)
+    slack = max(1e-4, 4 * math.sqrt(len(matrix)) * eps) * matrix.abs().max()
+    raised = (matrix + slack * torch.eye(len(matrix)).to(matrix)).double()
+    if torch.linalg.cholesky_ex(raised).info:
+        raise InputError(
+            "got shrinkage with a negative variance in some direction, expected a covariance "
+            "matrix, such as torch.cov(x.T); see torch.linalg.eigvalsh(shrinkage)"
+        )
+    return matrix
 
 
 SPEC = MethodSpec(
