@@ -1,5 +1,8 @@
 """What all penalties share, on the smallest of them."""
 
+from ast import literal_eval
+from inspect import signature
+
 import pytest
 import torch
 from torch import nn
@@ -94,6 +97,8 @@ def test_a_model_in_training_is_moved():
 def test_what_is_shown_of_it():
     penalty, _ = total(torch.ones(2, 2), site="mean@3", weight=-0.5)
     assert repr(penalty) == "Total(weight=-0.5, site='mean@3')"
+    padded = Total(weight=1, site="mean", include_padding=True)
+    assert repr(padded) == "Total(weight=1, site='mean@last', include_padding=True)"
 
 
 def test_each_spec_has_a_name_of_its_own():
@@ -125,6 +130,48 @@ def test_each_spec_has_a_name_of_its_own():
 def test_bad_settings(call, message):
     with pytest.raises(SettingError, match=message):
         call()
+
+
+SHOWN = {
+    "cosine": {},
+    "decorrelation": {},
+    "i-star": {"zeta": "0.4", "tokens": "64", "seed": "3", "shrinkage": "'identity'"},
+    "iso-score-unbiased": {"tokens": "64", "seed": "3"},
+    "laplacian": {"k": "4"},
+    "log-iso-score": {"floor": "0.001"},
+    "persistent-entropy": {
+        "bars": "'all'",
+        "by_class": "False",
+        "normalize": "True",
+        "within": "0.5",
+    },
+    "spectrum-exp": {"c1": "2", "c2": "0.1", "gamma": "0.7"},
+    "spectrum-pol": {"c1": "2", "gamma": "-0.3"},
+    "uniformity": {"t": "3"},
+    "vicreg": {"variance": "10", "covariance": "2", "floor": "0.5"},
+    "zero-mean": {},
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_all_settings_are_shown(name):
+    penalty = SPECS[name].make(**{key: literal_eval(text) for key, text in SHOWN[name].items()})
+    shown = repr(penalty).removeprefix(f"{type(penalty).__name__}(").removesuffix(")")
+    parts = shown.split(", ")
+    assert {f"{key}={text}" for key, text in SHOWN[name].items()} <= set(parts)
+    assert len({part.partition("=")[0] for part in parts}) == len(parts)
+    settings = [key for key in signature(type(penalty)).parameters if key != "settings"]
+    assert {part.partition("=")[0] for part in parts} == set(settings)
+
+
+def test_what_is_not_set_is_not_shown_and_what_was_found_is():
+    penalty = SPECS["spectrum-pol"].make(gamma=0)
+    assert repr(penalty) == "SpectrumPol(weight=1, site='vocabulary', gamma=0)"
+    penalty(Representations.from_cloud(torch.diag(torch.tensor([3.0, 4.0]))))
+    assert "c1=3.53553," in repr(penalty)  # 2 c1² = 9 + 16
+    matrix = SPECS["i-star"].make(shrinkage=torch.eye(6))
+    assert "shrinkage=<6×6>" in repr(matrix)
+    assert "tokens=" not in repr(matrix)
 
 
 @pytest.mark.parametrize("given", [torch.ones(3, 2), {"hidden_states": ()}, None], ids=str)

@@ -50,6 +50,7 @@ class IsoScoreUnbiased(Penalty):
         **settings: Any,
     ) -> None:
         super().__init__(weight=weight, site=site, **settings)
+        self.tokens, self.seed = tokens, seed
         self.sample = token_sample(tokens, seed)
 
     def value(self, rows: Rows) -> Tensor:

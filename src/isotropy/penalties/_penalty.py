@@ -1,5 +1,7 @@
 """What all penalties share: sites, precision, weights, and that no batch can poison a training."""
 
+import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -93,8 +95,16 @@ class Penalty(nn.Module, ABC):
         """
 
     def extra_repr(self) -> str:
-        """What `print` shows."""
-        return f"weight={self.weight:g}, site={str(self.site)!r}"
+        """What `print` shows: the settings of its own, and those of all that are not as usual."""
+        usual = inspect.signature(Penalty).parameters
+        names = dict.fromkeys([*inspect.signature(type(self)).parameters, *usual])
+        parts = [f"weight={self.weight:g}", f"site={str(self.site)!r}"]
+        for name in [name for name in names if name not in ("weight", "site")]:
+            value = getattr(self, name, None)
+            text = _shown(value)
+            if text is not None and not (name in usual and value == usual[name].default):
+                parts.append(f"{name}={text}")
+        return ", ".join(parts)
 
     def total(self, x: Tensor, rows: Rows) -> Tensor:
         """The sum over all ranks of what was computed from `rows`, with gradient."""
@@ -199,6 +209,17 @@ def count(x: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return x.new_full((), len(x))  # a new tensor of a number would be copied from the host
     return mask.sum(dtype=x.dtype)
+
+
+def _shown(value: Any) -> str | None:
+    """A setting in a few characters, None where nothing has been set or found yet."""
+    if isinstance(value, Tensor):
+        if value.ndim:
+            return f"<{'×'.join(map(str, value.shape))}>"
+        value = float(value)
+    if isinstance(value, float):
+        return None if math.isnan(value) else f"{value:g}"
+    return None if value is None else repr(value)
 
 
 def _site(site: str) -> Site:
