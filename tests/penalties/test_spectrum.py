@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from isotropy import Representations
+from isotropy.errors import SettingError
 from isotropy.penalties import SpectrumExp, SpectrumPol
 
 
@@ -131,3 +132,28 @@ def test_gradients_in_single_precision_keep_their_digits_however_wide_the_spectr
     (found,) = torch.autograd.grad(penalty(Representations.from_cloud(x)), x)
     (expected,) = torch.autograd.grad(by_svd(penalty, wide, c1), wide)
     assert float((found - expected).norm()) <= 1e-5 * float(expected.norm())
+
+
+@pytest.mark.parametrize(
+    ("penalty", "energy"),
+    [
+        (SpectrumPol(gamma=200), "inf"),
+        (SpectrumPol(gamma=-1e300, c1=2.0), None),  # 1, 0, 0, …: a curve like any other
+        (SpectrumExp(gamma=200), None),  # e^-0.05, 0, 0, …
+        (SpectrumExp(c2=0, gamma=200), "nan"),
+        (SpectrumExp(c2=1e4), "0"),
+        (SpectrumExp(c2=1e4, c1=1.0), "0"),
+    ],
+    ids=repr,
+)
+def test_a_curve_that_no_spectrum_can_be_near(penalty, energy):
+    shown = Representations.from_cloud(gaussian(60, 50))
+    if energy is None:
+        assert float(penalty(shown)) > 0
+        assert int(penalty.skipped) == 0
+        return
+    message = rf"got {type(penalty).__name__}\(weight=1, .*gamma=.*\), whose 50 targets have an "
+    with pytest.raises(
+        SettingError, match=message + rf"energy of {energy}, expected a finite curve"
+    ):
+        penalty(shown)

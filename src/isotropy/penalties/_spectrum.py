@@ -1,5 +1,6 @@
 """Singular values near a slowly falling curve, as a penalty."""
 
+import math
 from abc import abstractmethod
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from isotropy import ranks
 from isotropy.covariance import blocks
+from isotropy.errors import SettingError
 from isotropy.penalties._penalty import Penalty, count, kept
 from isotropy.representations import Rows
 from isotropy.settings import number
@@ -42,13 +44,18 @@ class Spectrum(Penalty):
         super().__init__(weight=weight, site=site, **settings)
         scale = torch.nan if c1 is None else number("c1", c1, low=0, open=True)
         self.register_buffer("c1", torch.tensor(scale, dtype=torch.float64))
+        self._usable: set[int] = set()
 
     @abstractmethod
     def curve(self, k: Tensor) -> Tensor:
         """The targets over c1 for k = 1, 2, …."""
 
     def value(self, rows: Rows) -> Tensor:
-        """Σ_k (σ_k − t_k)² over k = 1…min(N, d)."""
+        """Σ_k (σ_k − t_k)² over k = 1…min(N, d).
+
+        Raises:
+            SettingError: a curve that no spectrum can be near.
+        """
         x, mask, _ = rows.joined()
         x = kept(x, mask)
         w = x.detach()
@@ -62,6 +69,7 @@ class Spectrum(Penalty):
         squares, vectors = torch.linalg.eigh(torch.where(energy.isfinite(), gram, 0))
         sigma, vectors = squares.flip(0).clamp(min=0).sqrt(), vectors.flip(1)
 
+        self._require_curve(len(sigma))
         k = torch.arange(1, len(sigma) + 1, dtype=sigma.dtype, device=sigma.device)
         n = self.total(count(w, mask), rows)
         targets = torch.where(k <= n, self.curve(k), 0)
@@ -81,6 +89,22 @@ class Spectrum(Penalty):
         total = torch.where((n > 0) & energy.isfinite(), off.square().sum(), torch.nan)
         value: Tensor = _WithGradient.apply(x, total, matrix, is_wide)  # type: ignore[no-untyped-call]
         return value
+
+    def _require_curve(self, length: int) -> None:
+        """Raise a SettingError unless the targets of this many values have a finite energy.
+
+        They depend on nothing but their number: one look on the host is enough for each.
+        """
+        if length in self._usable:
+            return
+        curve = self.curve(torch.arange(1, length + 1, dtype=torch.float64))
+        energy = float(curve.square().sum())
+        if not 0 < energy < math.inf:
+            raise SettingError(
+                f"got {self!r}, whose {length} targets have an energy of {energy:g}, expected a "
+                "finite curve that is not zero; give settings nearer to 0"
+            )
+        self._usable.add(length)
 
 
 class _WithGradient(torch.autograd.Function):
