@@ -24,8 +24,8 @@ class Site:
     decoder of an encoder-decoder model, whose encoder is meant otherwise.
 
     Attributes:
-        pool: `cls`: the first token of an encoder, the last of a decoder-only model; `mean`: the
-            mean over all tokens, special ones included, as sentence encoders take it;
+        pool: `cls`: the first token of an encoder, the last of a decoder-only model and of XLNet;
+            `mean`: the mean over all tokens, special ones included, as sentence encoders take it;
             `first-last-mean`: that of the first and the last layer's states; `tokens`: every
             token, special ones included; `vocabulary`: the rows of the input embeddings; `head`:
             those of the classifier's last matrix.

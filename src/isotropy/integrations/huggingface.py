@@ -116,6 +116,8 @@ class IsotropyTrainer(_WithPenalty, Trainer):
     Args:
         arguments: the `Trainer`'s.
         penalty: the penalty, its weight included; without one, measures are tracked all the same.
+            Its site `cls` is the last token of decoder-only models: for a model of one's own,
+            `model.config.is_causal` says whether it is one.
         accumulate: with gradient accumulation, `separate`: each micro-batch is a cloud, and the
             penalties are averaged; `cached`: the micro-batches of a step are one cloud, at the
             price of a second forward pass and of keeping the rows of all of them. Layers that
