@@ -11,6 +11,7 @@ from isotropy import neighbours as module
 from isotropy.errors import InputError, IsotropyWarning, SettingError, UndefinedError
 from isotropy.neighbours import (
     DistanceBounds,
+    centre_and_scale,
     distance_bounds,
     nearest_neighbours,
     without_duplicates,
@@ -142,9 +143,9 @@ def test_sees_products_in_fewer_bits(monkeypatch):
         return (left.bfloat16() @ self._right.T.bfloat16()).float()
 
     cloud = clusters(800, 64, 1.0)
-    assert distance_bounds(cloud)._right.dtype == torch.float32
+    assert distance_bounds(cloud, centre_and_scale(cloud))._right.dtype == torch.float32
     monkeypatch.setattr(DistanceBounds, "_multiply", in_bfloat16)
-    assert distance_bounds(cloud)._right.dtype == torch.float64
+    assert distance_bounds(cloud, centre_and_scale(cloud))._right.dtype == torch.float64
     assert_right(cloud, 5)
 
 
@@ -153,7 +154,7 @@ def test_bounds_are_bounds():
         cloud = CLOUDS[name]
         n = len(cloud)
         squares = cdist(cloud.double(), cloud.double(), "sqeuclidean")
-        bounds = distance_bounds(cloud)
+        bounds = distance_bounds(cloud, centre_and_scale(cloud))
         for rows in bounds.blocks():
             keys = bounds.keys(rows)[:, :n].double()
             lower = (keys + bounds.floor[rows, None]) * 2 * bounds.scale**2

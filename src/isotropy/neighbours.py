@@ -28,6 +28,8 @@ _GROUP = 32
 _BLOCK_VALUES = 1 << 22
 _BLOCK_VALUES_ON_ACCELERATOR = 1 << 27
 _MIN_BLOCK_ROWS = 64
+# Enough rows for a product to be taken as that of a block.
+_FEW_ROWS = 32
 # Squares of distances between these are safe in float64.
 _SAFE_SCALES = (2.0**-300, 2.0**300)
 
@@ -113,12 +115,13 @@ def nearest_neighbours(cloud: Tensor, k: int) -> Neighbours:
     cloud = cloud.detach()
     n = len(cloud)
     require_rows(n, k + 1)
-    _, scale = centre_and_scale(cloud)
+    about = centre_and_scale(cloud)
+    _, scale = about
     if not _SAFE_SCALES[0] < scale < _SAFE_SCALES[1]:
         found = nearest_neighbours(cloud / scale, k)
         return Neighbours(cloud, found.distances * scale, found.indices)
 
-    bounds = distance_bounds(cloud)
+    bounds = distance_bounds(cloud, about)
     distances = torch.empty(n, k, dtype=torch.float64, device=cloud.device)
     indices = torch.empty(n, k, dtype=torch.int64, device=cloud.device)
     proven = torch.empty(n, dtype=torch.bool, device=cloud.device)
@@ -126,7 +129,7 @@ def nearest_neighbours(cloud: Tensor, k: int) -> Neighbours:
         distances[rows], indices[rows], proven[rows] = _search(bounds, rows, k)
     open_rows = (~proven).nonzero()[:, 0]
     if len(open_rows):
-        bounds = DistanceBounds(cloud, torch.float64)
+        bounds = DistanceBounds(cloud, torch.float64, about)
         for rows in torch.split(open_rows, bounds.block_rows):
             distances[rows], indices[rows] = _search_within(bounds, rows, distances[rows])
     return Neighbours(cloud, distances, indices)
@@ -154,10 +157,10 @@ def without_duplicates(neighbours: Neighbours, k: int, measure: str) -> Neighbou
     return found.first(k)
 
 
-def distance_bounds(cloud: Tensor) -> "DistanceBounds":
+def distance_bounds(cloud: Tensor, about: tuple[Tensor, float]) -> "DistanceBounds":
     """Distance bounds by the fastest product that can be trusted on the cloud's device."""
-    bounds = DistanceBounds(cloud, torch.float32)
-    return bounds if bounds.has_full_products() else DistanceBounds(cloud, torch.float64)
+    bounds = DistanceBounds(cloud, torch.float32, about)
+    return bounds if bounds.has_full_products() else DistanceBounds(cloud, torch.float64, about)
 
 
 class DistanceBounds:
@@ -170,6 +173,7 @@ class DistanceBounds:
     Args:
         cloud: n×d, in float32 or float64.
         dtype: the dtype of the product.
+        about: the cloud's `centre_and_scale`.
 
     Attributes:
         cloud: the same.
@@ -178,10 +182,10 @@ class DistanceBounds:
         block_rows: the number of rows with which a block is fast and small.
     """
 
-    def __init__(self, cloud: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, cloud: Tensor, dtype: torch.dtype, about: tuple[Tensor, float]) -> None:
         n, d = cloud.shape
         self.cloud = cloud
-        centre, self.scale = centre_and_scale(cloud)
+        centre, self.scale = about
 
         # In any order of summation, a sum of t = d + 1 products is off by at most tu/(1 − tu) of
         # the sum of their sizes, where u is the unit of rounding; rounding y and h first adds 3u.
@@ -233,7 +237,7 @@ class DistanceBounds:
 
         Settings can make it round float32 to TensorFloat32 or bfloat16 for speed.
         """
-        left = torch.zeros_like(self._right[: self.block_rows])
+        left = torch.zeros_like(self._right[: min(_FEW_ROWS, self.block_rows)])
         left[:, -1] = 1 + 2.0**-20  # in fewer bits this would be 1
         expected = left[0, -1] * self._right[:, -1]
         return torch.equal(self._multiply(left), expected.expand(len(left), -1))
