@@ -33,7 +33,7 @@ HOUSE = (
     ),
     ("measures", "method"),
     ("penalties", "layers"),
-    ("sources", "transforms"),
+    ("sources", "chunks", "transforms"),
     ("cloud_stream", "intervals", "reading", "scoring"),
     ("measurement", "testing"),
     ("integrations",),

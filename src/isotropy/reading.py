@@ -1,7 +1,7 @@
 """The passes over a source: one for moments and samples, a second where a measure needs it."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from isotropy.chunks import numbered_chunks
 from isotropy.cloud_stream import CloudStream
 from isotropy.errors import InputError, SettingError
-from isotropy.inputs import COMPUTE_DTYPE, finite_range, require_rows
+from isotropy.inputs import finite_range, require_rows
 from isotropy.measures import MeasureSpec, SecondPass
+from isotropy.output import Progress as Progress
 from isotropy.sources import Source
 
-Progress = Callable[[str, int, int | None], None]
-"""Is told a stage, how much of it is done, and how much there is, where that is known."""
-
-# A chunk of this many values takes 64 MiB in float32.
-_CHUNK_VALUES = 1 << 24
-# Rows in a chunk where the number of features is not known beforehand.
-_CHUNK_ROWS = 4096
-# Up to this many multiplications, products are taken in float64: it costs a second or less.
-_EXACT_WORK = 2e10
 _MOST_GROUPS = 1000
 _MOST_BYTES = 8 << 30
 # Matrices beside those of the groups: their sum, a chunk's product, and one about the mean.
@@ -112,33 +105,11 @@ class Reader:
 
     def _chunks(self, stage: str) -> Iterator[tuple[Tensor, Tensor, NDArray[Any] | None]]:
         """Rows in the dtype to compute in, their numbers, and their labels."""
-        source, done = self.source, 0
-        self.progress(stage, 0, source.n_rows)
         columns = () if self.by is None else (self.by,)
-        for chunk in source.chunks(self._rows_at_a_time(), columns):
-            if not len(chunk.rows):
-                continue
-            features = chunk.rows.shape[1]
-            if features < 2:
-                raise InputError(
-                    f"got {source.name} with {features} feature{'s' * (features != 1)}, expected "
-                    "at least 2 (columns of the embeddings)"
-                )
-            dtype = COMPUTE_DTYPE[chunk.rows.dtype]
-            if source.n_rows is not None and source.n_rows * features**2 <= _EXACT_WORK:
-                dtype = torch.float64
-            rows = chunk.rows.detach().to(device=self.device, dtype=dtype)
-            numbers = torch.arange(chunk.start, chunk.start + len(rows))
-            yield rows, numbers, None if self.by is None else chunk.columns[self.by]
-            done += len(rows)
-            self.progress(stage, done, source.n_rows)
-
-    def _rows_at_a_time(self) -> int:
-        if self.chunk_rows is not None:
-            return self.chunk_rows
-        if self.source.features is None:
-            return _CHUNK_ROWS
-        return max(1, _CHUNK_VALUES // self.source.features)
+        for rows, numbers, found in numbered_chunks(
+            self.source, stage, columns, self.device, self.chunk_rows, self.progress
+        ):
+            yield rows, numbers, None if self.by is None else found[self.by]
 
     def _require_width(self, features: int, groups: int) -> None:
         """Refuse moments that do not fit into memory, as of a matrix that lies on its side."""

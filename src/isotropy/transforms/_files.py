@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from isotropy._version import __version__
+from isotropy.chunks import rows_at_a_time
 from isotropy.errors import InputError, SourceError
 from isotropy.inputs import ArrayLike
 from isotropy.output import Progress, progress_bars
@@ -19,14 +20,11 @@ from isotropy.settings import whole_number
 from isotropy.sources import Source, open_source
 from isotropy.sources._embedding_writer import EmbeddingWriter, check_out
 from isotropy.sources._table import Table
-from isotropy.transforms._reader import CHUNK_VALUES
 from isotropy.transforms._transform import Transform, silent
 
 ENDINGS = (".safetensors", ".parquet", ".npy")
 """The formats that can be written."""
 
-# Rows in a chunk where the number of features is not known beforehand.
-_CHUNK_ROWS = 4096
 # What these formats call the embeddings or need for themselves: no column may be called so.
 _TAKEN = {".safetensors": ("embeddings", "__metadata__"), ".parquet": ("embedding",), ".npy": ()}
 
@@ -115,7 +113,7 @@ def apply(
             f"got {opened.name} with {opened.features} features, expected {features}, on which "
             f"this {type(transform).__name__} was fitted"
         )
-    at_a_time = chunk_rows or max(1, CHUNK_VALUES // (opened.features or _CHUNK_ROWS))
+    at_a_time = rows_at_a_time(opened, chunk_rows)
     ending = Path(out).suffix.lower()
     numbers_only = ending == ".safetensors"
     first = next(opened.chunks(1, opened.columns if numbers_only else ()), None)

@@ -8,18 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isotropy.chunks import numbered_chunks
 from isotropy.errors import InputError, UndefinedError
-from isotropy.inputs import COMPUTE_DTYPE, finite_range, require_rows
+from isotropy.inputs import finite_range, require_rows
 from isotropy.output import Progress
 from isotropy.sources import Source
 from isotropy.transforms._scatter import Scatter
-
-# A chunk of this many values takes 64 MiB in float32.
-CHUNK_VALUES = 1 << 24
-# Rows in a chunk where the number of features is not known beforehand.
-_CHUNK_ROWS = 4096
-# Up to this many multiplications, products are taken in float64: it costs a second or less.
-_EXACT_WORK = 2e10
 
 
 class Chunk(NamedTuple):
@@ -75,43 +69,21 @@ class Reader:
     def chunks(self, stage: str) -> Iterator[Chunk]:
         """All rows with a weight that is not zero, in order."""
         source, done = self.source, 0
-        self.progress(stage, 0, source.n_rows)
         columns = (self.weights,) if isinstance(self.weights, str) else ()
-        for chunk in source.chunks(self.rows_at_a_time, columns):
-            if not len(chunk.rows):
-                continue
-            features = chunk.rows.shape[1]
-            if features < 2:
-                raise InputError(
-                    f"got {source.name} with {features} feature(s), expected at least 2 (columns "
-                    "of the embeddings)"
-                )
-            dtype = COMPUTE_DTYPE[chunk.rows.dtype]
-            if source.n_rows is not None and source.n_rows * features**2 <= _EXACT_WORK:
-                dtype = torch.float64
-            rows = chunk.rows.detach().to(device=self.device, dtype=dtype)
-            numbers = torch.arange(chunk.start, chunk.start + len(rows))
+        for rows, numbers, found in numbered_chunks(
+            source, stage, columns, self.device, self.chunk_rows, self.progress
+        ):
             bounds = finite_range(rows, name=source.name, numbers=numbers)
             done += len(rows)
             if self.weights is None:
                 yield Chunk(rows, numbers, None, bounds)
             else:
-                weights = self._weights(chunk.columns, numbers).to(rows.device)
+                weights = self._weights(found, numbers).to(rows.device)
                 kept = weights > 0
                 if kept.any():
                     yield Chunk(rows[kept], numbers[kept.cpu()], weights[kept], None)
-            self.progress(stage, done, source.n_rows)
         if isinstance(self.weights, Tensor) and len(self.weights) != done:
             raise _wrong_length(len(self.weights), done, source.name)
-
-    @property
-    def rows_at_a_time(self) -> int:
-        """How many rows a chunk has."""
-        if self.chunk_rows is not None:
-            return self.chunk_rows
-        if self.source.features is None:
-            return _CHUNK_ROWS
-        return max(1, CHUNK_VALUES // self.source.features)
 
     def _weights(self, columns: Any, numbers: Tensor) -> Tensor:
         """The weights of some rows, in float64."""
