@@ -40,16 +40,20 @@ class Rows(NamedTuple):
         """All rows in one tensor, which of them count, and their labels."""
         if len(self.blocks) == 1:
             return self.blocks[0], self.masks[0], self.labels
-        masks = None
-        if any(mask is not None for mask in self.masks):
-            masks = torch.cat(
-                [
-                    torch.ones_like(block[:, 0], dtype=torch.bool) if mask is None else mask
-                    for block, mask in zip(self.blocks, self.masks, strict=True)
-                ]
-            )
         labels = None if self.labels is None else self.labels.repeat(len(self.blocks))
-        return torch.cat(self.blocks), masks, labels
+        return torch.cat(self.blocks), joined_masks(self.blocks, self.masks), labels
+
+
+def joined_masks(blocks: Sequence[Tensor], masks: Sequence[Mask]) -> Mask:
+    """Which rows of all blocks together count, None where all do."""
+    if all(mask is None for mask in masks):
+        return None
+    return torch.cat(
+        [
+            torch.ones_like(block[:, 0], dtype=torch.bool) if mask is None else mask
+            for block, mask in zip(blocks, masks, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True, eq=False)

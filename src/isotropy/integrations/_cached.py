@@ -16,7 +16,7 @@ from torch import Tensor
 
 from isotropy.inputs import COMPUTE_DTYPE
 from isotropy.penalties import Penalty
-from isotropy.representations import Rows
+from isotropy.representations import Rows, joined_masks
 
 
 class CachedPenalty:
@@ -71,28 +71,13 @@ class CachedPenalty:
 
 def _union(parts: Sequence[Rows]) -> Rows:
     """The rows of all parts, layer by layer."""
-    blocks: list[Tensor] = []
-    masks: list[Tensor | None] = []
-    for layer in range(len(parts[0].blocks)):
-        blocks.append(torch.cat([part.blocks[layer] for part in parts]))
-        known = [part.masks[layer] for part in parts]
-        if all(mask is None for mask in known):
-            masks.append(None)
-        else:
-            masks.append(
-                torch.cat(
-                    [
-                        torch.ones_like(part.blocks[layer][:, 0], dtype=torch.bool)
-                        if mask is None
-                        else mask
-                        for part, mask in zip(parts, known, strict=True)
-                    ]
-                )
-            )
+    layers = range(len(parts[0].blocks))
+    blocks = [[part.blocks[layer] for part in parts] for layer in layers]
+    masks = [[part.masks[layer] for part in parts] for layer in layers]
     labels = [part.labels for part in parts if part.labels is not None]
     return Rows(
-        tuple(blocks),
-        tuple(masks),
+        tuple(torch.cat(of_layer) for of_layer in blocks),
+        tuple(map(joined_masks, blocks, masks)),
         torch.cat(labels) if len(labels) == len(parts) else None,
         parts[0].shared,
     )

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isotropy.representations import Rows
+from isotropy.representations import Rows, joined_masks
 from isotropy.settings import whole_number
 
 
@@ -43,13 +43,8 @@ class TokenSample:
         generator.manual_seed(int(mixed))
         self.step += 1
         keys = torch.rand(n, generator=generator, device=device)
-        if any(mask is not None for mask in rows.masks):
-            counts = torch.cat(
-                [
-                    torch.ones(size, dtype=torch.bool, device=device) if mask is None else mask
-                    for size, mask in zip(sizes, rows.masks, strict=True)
-                ]
-            )
+        counts = joined_masks(rows.blocks, rows.masks)
+        if counts is not None:
             keys = torch.where(counts, keys, torch.inf)
         drawn, places = keys.topk(self.size, largest=False)
         return Rows((_Take.apply(places, *rows.blocks),), (drawn.isfinite(),))  # type: ignore[no-untyped-call]
