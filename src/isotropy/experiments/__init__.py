@@ -1,0 +1,1 @@
+"""Experiments: models × tasks × methods × seeds under one protocol."""

@@ -1,0 +1,1 @@
+"""Tasks: a line each; the command line, docs and plans read `TASKS`."""
