@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from isotropy.errors import SettingError, unknown_name
 from isotropy.experiments.spec import DataSettings, Place
 
 Row = Mapping[str, Any]
@@ -59,7 +60,8 @@ class Task(ABC):
         reference: where it comes from.
         metric: the main one of `metrics`.
         metrics: all names in `score`'s answer.
-        defaults: settings that this task has unless a plan says otherwise, such as `stride`.
+        defaults: what `DataSettings.options` may hold, such as `stride`, with the values that hold
+            unless a plan says otherwise.
     """
 
     kind: ClassVar[str]
@@ -76,6 +78,20 @@ class Task(ABC):
     metric: str
     metrics: tuple[str, ...]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self, data: DataSettings) -> None:
+        """Look at the settings alone, before any data or model is loaded.
+
+        Raises:
+            SettingError: a setting that the task does not have, or whose value makes no sense.
+        """
+        for name in data.options:
+            if not self.defaults:
+                raise SettingError(
+                    f"got option {name!r} for task {self.name}, which has no options; leave it out"
+                )
+            if name not in self.defaults:
+                raise unknown_name(f"option of {self.name}", name, self.defaults)
 
     @abstractmethod
     def load(self, data: DataSettings, place: Place) -> Splits:
@@ -98,6 +114,13 @@ class Task(ABC):
         """Keyword arguments of `from_pretrained`, such as `num_labels`."""
         return {}
 
+    def adapted(self, data: DataSettings, model: Any) -> DataSettings:
+        """The settings with what a model needs filled in, such as the prefix that T5 expects.
+
+        Called once, when the model is there; `encode`, `generation` and `predict` get the answer.
+        """
+        return data
+
     @abstractmethod
     def encode(
         self, rows: Sequence[Row], tokenizer: Any, data: DataSettings, *, training: bool
@@ -109,6 +132,10 @@ class Task(ABC):
         from transformers import DataCollatorWithPadding
 
         return DataCollatorWithPadding(tokenizer)
+
+    def generation(self, tokenizer: Any, data: DataSettings) -> dict[str, Any]:
+        """Keyword arguments of the model's `generate`, of a task that generates."""
+        return {}
 
     @abstractmethod
     def predict(
