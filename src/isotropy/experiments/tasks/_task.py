@@ -106,6 +106,13 @@ class Task(ABC):
     def revision(self, data: DataSettings, place: Place) -> str:
         """What names the content that `load` would read: a hash of the files, or a revision."""
 
+    def settled(self, splits: Splits) -> "Task":
+        """The task as its data make it: of a user's own files, with their classes and metrics.
+
+        Called once, after `load`; everything after that is asked of the answer.
+        """
+        return self
+
     @abstractmethod
     def model_class(self) -> Any:
         """The `AutoModelFor...` of transformers that does the task."""
@@ -125,7 +132,10 @@ class Task(ABC):
     def encode(
         self, rows: Sequence[Row], tokenizer: Any, data: DataSettings, *, training: bool
     ) -> list[dict[str, Any]]:
-        """The model's inputs; a row may give several (windows), each then has an `example`."""
+        """The model's inputs; a row may give several (windows), each then has an `example`.
+
+        For similarity these are twice as many as rows: all first texts, then all second ones.
+        """
 
     def collator(self, tokenizer: Any, model: Any) -> Callable[[list[Any]], dict[str, Any]]:
         """What makes a padded batch of encoded rows."""
@@ -153,7 +163,7 @@ class Task(ABC):
             encoded: what `encode` made of them.
             outputs: the model's outputs in the order of `encoded`, as numpy arrays: logits n×k, for
                 question answering a pair (start, end) of n×t, generated tokens n×t for tasks that
-                generate.
+                generate; for similarity a pair of n×d, the embeddings of first and second texts.
             tokenizer: the tokenizer.
             data: the settings.
         """
