@@ -92,7 +92,7 @@ class Texts:
         if self._given is not None:
             yield from enumerate(self._given)
         elif self.path is None:
-            yield from _lines(sys.stdin.buffer, self.name)
+            yield from text_lines(sys.stdin.buffer, self.name)
         else:
             with reading(self.name), self.path.open("rb") as file:
                 yield from _READERS[self.path.suffix.lower()](file, self.name, self._column)
@@ -116,7 +116,7 @@ def _count_lines(file: BinaryIO) -> int:
     return lines + (not last.endswith(b"\n"))
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[Row]:
+def text_lines(file: BinaryIO, name: str) -> Iterator[Row]:
     """Lines without their ends. Only a newline ends one: a text may hold Unicode's separators."""
     for number, line in enumerate(lines_of(file, name)):
         try:
@@ -134,11 +134,11 @@ def _lines(file: BinaryIO, name: str) -> Iterator[Row]:
 
 
 def _plain(file: BinaryIO, name: str, column: str) -> Iterator[Row]:
-    return _lines(file, name)
+    return text_lines(file, name)
 
 
 def _jsonl(file: BinaryIO, name: str, column: str) -> Iterator[Row]:
-    for number, line in _lines(file, name):
+    for number, line in text_lines(file, name):
         if not line.strip():
             yield number, ""
             continue
@@ -161,9 +161,9 @@ def _jsonl(file: BinaryIO, name: str, column: str) -> Iterator[Row]:
 
 def _csv(file: BinaryIO, name: str, column: str, delimiter: str = ",") -> Iterator[Row]:
     # The reader wants line ends, so that a quoted text may hold some.
-    lines = (f"{line}\n" for _, line in _lines(file, name))
+    lines = (f"{line}\n" for _, line in text_lines(file, name))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    with _long_fields():
+    with long_fields():
         try:
             header = next(reader, [])
             if column not in header:
@@ -184,7 +184,7 @@ def _csv(file: BinaryIO, name: str, column: str, delimiter: str = ",") -> Iterat
 
 
 @contextmanager
-def _long_fields() -> Iterator[None]:
+def long_fields() -> Iterator[None]:
     # The csv module's own limit is 128 KiB, which a long document exceeds.
     limit = csv.field_size_limit(LONGEST_LINE)
     try:
