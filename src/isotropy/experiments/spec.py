@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from isotropy.errors import MissingExtraError, SettingError
@@ -195,9 +194,10 @@ class RunSpec(Record):
     threads: Count = 1
     device: Literal["cpu", "cuda"] = "cpu"
 
-    @cached_property
+    @property
     def id(self) -> str:
         """The run's identity: a hash of the whole spec, 16 hexadecimal digits."""
+        # Not cached: `model_copy` would hand the old hash on to a spec that has changed.
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
