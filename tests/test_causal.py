@@ -37,6 +37,7 @@ KINDS = {
     "CodeGenModel": {**GPT, "rotary_dim": 4},
     "BloomForSequenceClassification": {"hidden_size": 16, "n_layer": 2, "n_head": 2, **WIDE},
     "MptModel": {"d_model": 16, "n_layers": 2, "n_heads": 2, **WIDE},
+    "CLIPTextModel": {**BERT, "vocab_size": 40},
     "MambaModel": {"hidden_size": 16, "num_hidden_layers": 2, "state_size": 4, **WIDE},
     "Gemma3TextModel": GEMMA,
     "T5EncoderModel": {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2},

@@ -8,11 +8,14 @@ from torch import nn
 
 # A decoder's kind by transformers' tables, of which the encoder can be had by itself.
 _WITH_A_SWITCH = ("bert-generation",)
+# In no such table, and no token sees those after it; nor does its attention say so.
+_DECODERS = ("clip_text_model",)
 
 
 def is_causal(model: Any) -> bool:
     """Whether the last token, not the first, stands for a text, as far as can be told.
 
+    It is asked in training, in tracking and by `isotropy embed`, so that `cls` is the same in each.
     The configuration's `is_causal` decides where it is set. Kinds of models that transformers knows
     as language models, and not as masked ones, are decoder-only, whether their attention says so or
     not; so is XLNet, whose summary is the last token. Of other kinds the attention is asked.
@@ -52,4 +55,5 @@ def _known(kind: str) -> str | None:
 
     if kind in tables.MODEL_FOR_MASKED_LM_MAPPING_NAMES or kind in _WITH_A_SWITCH:
         return "either"
-    return "decoder" if kind in tables.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else None
+    is_decoder = kind in _DECODERS or kind in tables.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return "decoder" if is_decoder else None

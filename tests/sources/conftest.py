@@ -64,6 +64,7 @@ _CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         {"n_embd": 16, "n_layer": 3, "n_head": 2, "n_positions": LIMIT, **_WIDE},
     ),
     "llama": ("Llama", {**_BERT, "max_position_embeddings": LIMIT}),
+    "xlnet": ("XLNet", {"d_model": 16, "n_layer": 3, "n_head": 2, "d_inner": 32, **_WIDE}),
     "t5": (
         "T5",
         {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 3, "num_heads": 2},

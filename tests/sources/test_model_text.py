@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from isotropy import Representations
 from isotropy.errors import IsotropyWarning, SettingError, SourceError
+from isotropy.sites import Site
 from isotropy.sources import ModelText, embed, open_source
 
 ModelFolder = Callable[[str], Path]
@@ -18,8 +20,8 @@ Read = Callable[..., Any]
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", "big", "small"]
 LIMIT = 12  # tokens that the tiny models take, two of which the encoders' tokenizers add
-KINDS = ["bert", "electra", "roberta", "gpt2", "llama", "t5", "bart"]
-DECODERS = ["gpt2", "llama"]
+KINDS = ["bert", "electra", "roberta", "gpt2", "llama", "xlnet", "t5", "bart"]
+OF_THE_LAST_TOKEN = ["gpt2", "llama", "xlnet"]
 
 
 def sentences(count: int, longest: int = 8) -> list[str]:
@@ -64,7 +66,7 @@ def test_every_site_is_what_a_text_alone_gives(
     where = {"last": [depth], "all": [1, 2, 3], "0": [0], "2": [2], "-2": [depth - 1]}
     pools = {
         "mean": lambda states: states.mean(dim=0, keepdim=True),
-        "cls": lambda states: states[-1:] if kind in DECODERS else states[:1],
+        "cls": lambda states: states[-1:] if kind in OF_THE_LAST_TOKEN else states[:1],
         "tokens": lambda states: states,
     }
     for pool, take in pools.items():
@@ -82,6 +84,28 @@ def test_every_site_is_what_a_text_alone_gives(
                 assert columns["layer"].tolist() == layer_of.tolist()
             if pool == "tokens":
                 assert columns["token"].tolist() == [i for size in sizes for i in range(size)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_cls_is_the_token_that_a_penalty_sees_in_training(
+    model_folder: ModelFolder, read: Read, kind: str
+) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    folder, texts = model_folder(kind), sentences(5)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    expected = []
+    for text in texts:
+        inputs = dict(tokenizer(text, return_tensors="pt"))
+        mask = inputs["attention_mask"]
+        if model.config.is_encoder_decoder:
+            inputs["decoder_input_ids"] = inputs["input_ids"]
+        output = model.eval()(**inputs, output_hidden_states=True)
+        shown = Representations.from_output(output, mask, model=model)
+        expected.extend(shown.rows(Site.parse("cls@last")).blocks)
+    found = read(ModelText(folder, texts, site="cls@last", device="cpu")).rows
+    assert_same_states(found, torch.cat(expected))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "gpt2", "llama"])

@@ -23,6 +23,7 @@ LIMIT = 12  # of the tiny models with absolute positions
         ("roberta", False, LIMIT),
         ("gpt2", True, LIMIT),
         ("llama", True, LIMIT),
+        ("xlnet", True, None),  # its last token sees the text and stands for it
         ("t5", False, None),
         ("bart", False, LIMIT),
     ],

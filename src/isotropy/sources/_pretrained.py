@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from isotropy._causal import is_causal
 from isotropy.errors import MissingExtraError, SettingError, SourceError, unknown_name
 from isotropy.sources._messages import listing, one_line
 
@@ -43,7 +44,7 @@ class Pretrained:
         features: number of features of a state.
         vocabulary: token numbers are below this, where the model has such a limit.
         max_length: the longest text in tokens, or None if the model has no limit.
-        causal: whether a token sees only those before it.
+        causal: whether the last token stands for a text, not the first; see `is_causal`.
         segments: whether it asks for the segment of each token.
     """
 
@@ -80,6 +81,7 @@ class Pretrained:
         with _quiet():
             loaded, tokenizer = _load(path, name, MODEL_DTYPES[model_dtype])
             loaded.to(place).eval()
+            causal = is_causal(loaded)
             if loaded.config.is_encoder_decoder:
                 loaded = loaded.get_encoder()
             loaded.config.use_cache = False
@@ -94,7 +96,7 @@ class Pretrained:
             features=states[-1].shape[-1],
             vocabulary=vocabulary,
             max_length=_max_length(loaded, tokenizer),
-            causal=_same_start(states[-1]),
+            causal=causal,
             segments="token_type_ids" in signature(loaded.forward).parameters,
         )
 
@@ -248,7 +250,7 @@ def _max_length(model: Any, tokenizer: Any) -> int | None:
 def _try(
     model: Any, tokenizer: Any, vocabulary: int | None, device: torch.device, name: str
 ) -> tuple[Tensor, ...]:
-    """The states of two texts that differ in their last token only, layer by layer."""
+    """The states of two short texts, layer by layer."""
     special = set(tokenizer.all_special_ids)
     known = min(vocabulary or len(tokenizer), len(tokenizer))
     ordinary = [i for i in range(known) if i not in special]
@@ -271,12 +273,6 @@ def _try(
             f"{ids.shape[1]} tokens, expected one state a token, as wide at every layer"
         )
     return tuple(state.float() for state in states)
-
-
-def _same_start(states: Tensor) -> bool:
-    """Whether the first token's state does not depend on the last token."""
-    one, other = states[:, 0]
-    return bool((one - other).norm() <= 1e-5 * one.norm())
 
 
 @contextmanager

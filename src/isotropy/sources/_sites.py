@@ -18,9 +18,9 @@ class Site:
     """What to take of a text's states, and at which layers.
 
     Attributes:
-        pool: `cls`: the first token of an encoder, the last of a decoder-only model; `mean`: the
-            mean over all tokens, special ones included, as sentence encoders take it; `tokens`:
-            every token, special ones included.
+        pool: `cls`: the first token of an encoder, the last of a decoder-only model and of XLNet;
+            `mean`: the mean over all tokens, special ones included, as sentence encoders take it;
+            `tokens`: every token, special ones included.
         layer: `last`; `all` is every layer from 1 to the last, not the lookup layer; a number is
             one layer, where 0 is the lookup layer, the input of layer 1, and -1 the last.
 
@@ -94,7 +94,7 @@ def pool_states(states: Tensor, mask: Tensor, pool: Pool, *, causal: bool) -> Te
         states: b×t×d, the states of one layer.
         mask: b×t, 1 for a token and 0 for padding, which stands on the right.
         pool: `cls` or `mean`.
-        causal: whether a token sees only those before it, so that the last one has seen the text.
+        causal: whether `cls` is the last token, not the first.
     """
     lengths = mask.sum(dim=1)
     if pool == "mean":
