@@ -235,14 +235,20 @@ def _vocabulary(model: Any) -> int | None:
     return getattr(embedding, "num_embeddings", None)
 
 
-def _max_length(model: Any, tokenizer: Any) -> int | None:
-    """The longest text in tokens, special ones included."""
-    limits = [tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+def positions(model: Any) -> int | None:
+    """How many tokens of a text a model has positions for, or None if it has no such limit."""
+    limits = [getattr(model.config, "max_position_embeddings", None)]
     for name, module in model.named_modules():
         # RoBERTa and its kin count positions from the padding's number + 1.
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             first = 0 if module.padding_idx is None else module.padding_idx + 1
             limits.append(module.num_embeddings - first)
+    return min((limit for limit in limits if limit and limit > 0), default=None)
+
+
+def _max_length(model: Any, tokenizer: Any) -> int | None:
+    """The longest text in tokens, special ones included."""
+    limits = [tokenizer.model_max_length, positions(model)]
     return min((limit for limit in limits if limit and 0 < limit < _NO_LIMIT), default=None)
 
 
