@@ -24,8 +24,16 @@ class SourceError(IsotropyError):
     """A file, folder or stream cannot be read as embeddings."""
 
 
+class StoreError(IsotropyError):
+    """A file of runs cannot be opened, read or written."""
+
+
 class SettingError(IsotropyError):
     """An option has a value that makes no sense, or a name that does not exist."""
+
+
+class TrainingError(IsotropyError):
+    """A training went wrong in a way that other settings may mend, such as a loss that is NaN."""
 
 
 class IsotropyWarning(UserWarning):
