@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from isotropy.errors import MissingExtraError, SettingError
 
@@ -306,5 +306,15 @@ def _fields_at(record: type[BaseModel], path: tuple[int | str, ...]) -> list[str
     found: Any = record
     for part in path:
         fields = getattr(found, "model_fields", {})
-        found = fields[part].annotation if part in fields else None
+        if part in fields:
+            found = _record_in(fields[part].annotation)
     return list(getattr(found, "model_fields", {}))
+
+
+def _record_in(annotation: Any) -> Any:
+    """The record of an annotation, which may be one of several things or a tuple of records."""
+    inside = get_args(annotation)
+    if not inside:
+        return annotation
+    records = [found for found in map(_record_in, inside) if hasattr(found, "model_fields")]
+    return records[0] if records else None
