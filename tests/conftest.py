@@ -92,3 +92,46 @@ def in_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any
         return [torch.load(folder / f"rank-{rank}.pt") for rank in range(ranks)]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def a_run() -> Callable[..., Any]:
+    """Makes a record of a store's run without running anything: its spec and its result."""
+    from isotropy.experiments.spec import RunResult, RunSpec
+    from isotropy.experiments.store import StoredRun
+
+    def make(
+        score: float | None = 0.8,
+        *,
+        model: str = "bert",
+        task: str = "mrpc",
+        method: str = "none",
+        settings: dict[str, Any] | None = None,
+        seed: int = 0,
+        status: str = "done",
+        error: str | None = None,
+        metric: str = "accuracy",
+        spec: dict[str, Any] | None = None,
+        **result: Any,
+    ) -> StoredRun:
+        made = RunSpec.read(
+            {
+                "model": model,
+                "task": task,
+                "method": {"name": method, "settings": settings or {}},
+                "seed": seed,
+                **(spec or {}),
+            }
+        )
+        came = {"metric": metric, "last": {metric: score}, "steps": 100, **result}
+        return StoredRun(
+            id=made.id,
+            spec=made,
+            status=status,
+            result=RunResult.read(came) if status == "done" else None,
+            error=error,
+            plans=(),
+            attempts=1,
+        )
+
+    return make

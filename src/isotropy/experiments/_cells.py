@@ -127,7 +127,9 @@ def is_baseline(cell: Cell, baseline: str = BASELINE) -> bool:
 def _settled(cells: Sequence[Cell]) -> list[tuple[Cell, str]]:
     """Cells of one model and task, each with what tells its protocol from that of the others."""
     flat = [
-        dict(_leaves(cell.spec.model_dump(mode="json", exclude={"seed", "method", "model", "task"})))
+        dict(
+            _leaves(cell.spec.model_dump(mode="json", exclude={"seed", "method", "model", "task"}))
+        )
         for cell in cells
     ]
     names = list(dict.fromkeys(name for leaves in flat for name in leaves))

@@ -266,8 +266,12 @@ def hedges(ours: Sequence[Value], theirs: Sequence[Value], level: float = LEVEL)
     gammas = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)
     correction = math.exp(gammas) / math.sqrt(freedom / 2)
     tail = (1 - _share(level, "level")) / 2
-    bounds = [float(special.nctdtrinc(freedom, p, d / scale)) * scale for p in (1 - tail, tail)]
-    return Effect(correction * d, *bounds) if all(map(math.isfinite, bounds)) else None
+    # Of the positive side, as scipy has no far lower tail.
+    t = abs(d) / scale
+    low, high = (float(special.nctdtrinc(freedom, p, t)) * scale for p in (1 - tail, tail))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    return Effect(correction * d, low, high) if d >= 0 else Effect(correction * d, -high, -low)
 
 
 def noncentrality(freedom: float, alpha: float = ALPHA, power: float = POWER) -> float:
@@ -293,7 +297,8 @@ def noncentrality(freedom: float, alpha: float = ALPHA, power: float = POWER) ->
 
     def lacking(shift: float) -> float:
         upper = 1 - float(special.nctdtr(freedom, shift, critical))
-        return power - upper - float(special.nctdtr(freedom, shift, -critical))
+        lower = float(special.nctdtr(freedom, shift, -critical))
+        return power - upper - (lower if math.isfinite(lower) else 0.0)  # scipy's 0 can be NaN
 
     # Where the upper tail alone has the power, both tails have at least as much.
     enough = float(special.nctdtrinc(freedom, 1 - power, critical))
