@@ -38,7 +38,7 @@ HOUSE = (
     ("measurement", "testing"),
     ("integrations",),
     ("experiments", "report"),
-    ("_command_options", "_transform_commands"),
+    ("_command_options", "_transform_commands", "_experiment_commands"),
     ("cli",),
     ("__main__",),
 )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from isotropy._version import __version__
 
 if TYPE_CHECKING:
-    from isotropy import bars, errors, layers, measures, penalties, transforms
+    from isotropy import bars, errors, experiments, layers, measures, penalties, transforms
     from isotropy.measurement import Measurement, measure
     from isotropy.representations import Representations
 
-_MODULES = ("bars", "errors", "layers", "measures", "penalties", "transforms")
+_MODULES = ("bars", "errors", "experiments", "layers", "measures", "penalties", "transforms")
 _NAMES = {
     "Measurement": "measurement",
     "Representations": "representations",
@@ -26,6 +26,7 @@ __all__ = [
     "__version__",
     "bars",
     "errors",
+    "experiments",
     "layers",
     "measure",
     "measures",

@@ -43,18 +43,29 @@ def settings(given: list[str]) -> dict[str, Any]:
     return {name.strip(): value(text.strip()) for name, _, text in parts}
 
 
-def value(text: str) -> bool | int | float | str:
-    """A value as it is meant: true, false, a number, else text.
+def value(text: str) -> Any:
+    """A value as it is meant: true, false, null, a number, a list or table in JSON, else text.
 
     Example:
-        >>> value("true"), value("3"), value("0.5"), value("zca")
-        (True, 3, 0.5, 'zca')
+        >>> value("true"), value("3"), value("0.5"), value("zca"), value("[1, 2]")
+        (True, 3, 0.5, 'zca', [1, 2])
     """
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    if text.lower() in ("true", "false", "null"):
+        return {"true": True, "false": False, "null": None}[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             pass
+    if text.startswith(("[", "{")):
+        from json import JSONDecodeError, loads
+
+        try:
+            return loads(text)
+        except JSONDecodeError as error:
+            raise typer.BadParameter(
+                f"got {text!r}, expected a list or table in JSON such as [1, 2] or "
+                f'["a", "b"] ({error.msg.lower()})',
+                param_hint="--set",
+            ) from None
     return text

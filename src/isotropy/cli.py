@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from isotropy import _transform_commands
+from isotropy import _experiment_commands, _transform_commands
 from isotropy._command_options import (
     Device,
     Format,
@@ -86,6 +86,7 @@ def _show_version(asked: bool) -> None:
 @app.callback(
     epilog=examples(
         "isotropy measure embeddings.npy",
+        "isotropy run demo",
     )
 )
 def _isotropy(
@@ -94,7 +95,7 @@ def _isotropy(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Measure and shape the isotropy of embeddings."""
+    """Measure, shape and test the isotropy of embeddings."""
 
 
 @app.command(
@@ -251,6 +252,7 @@ def _embed(
 
 
 _transform_commands.add_to(app)
+_experiment_commands.add_to(app)
 
 
 def _list_measures() -> str:
@@ -267,7 +269,26 @@ def _list_methods() -> str:
     return tables.methods(spec for specs in kinds for spec in specs.values())
 
 
-_LISTS = {"measures": _list_measures, "methods": _list_methods}
+def _list_tasks() -> str:
+    from isotropy import tables
+    from isotropy.experiments.tasks import TASKS
+
+    return tables.tasks(TASKS.values())
+
+
+def _list_plans() -> str:
+    from isotropy import tables
+    from isotropy.experiments.plan import Plan, built_in
+
+    return tables.plans(Plan.load(name) for name in built_in())
+
+
+_LISTS = {
+    "measures": _list_measures,
+    "methods": _list_methods,
+    "tasks": _list_tasks,
+    "plans": _list_plans,
+}
 
 
 @app.command(
@@ -275,6 +296,8 @@ _LISTS = {"measures": _list_measures, "methods": _list_methods}
     epilog=examples(
         "isotropy list measures",
         "isotropy list methods",
+        "isotropy list tasks",
+        "isotropy list plans",
     ),
 )
 def _list(

@@ -10,6 +10,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from isotropy.experiments.plan import Plan
+    from isotropy.experiments.tasks import Task
     from isotropy.measurement import Measurement, Score
     from isotropy.measures import MeasureSpec
     from isotropy.method import MethodSpec
@@ -63,7 +65,7 @@ def measurement(report: "Measurement") -> str:
     size = f"{report.rows} rows × {report.features} features{by}"
     title = _printable(f"{report.source}: {size}")
     if len(title) > WIDTH:  # a long path keeps its size together on a line of its own
-        title = f"{_wrap(report.source)}:\n{_wrap(size)}"
+        title = f"{wrapped(report.source)}:\n{wrapped(size)}"
     return "\n\n".join([title, *drawn, *_notes(report)])
 
 
@@ -85,13 +87,26 @@ def measures(specs: Iterable["MeasureSpec"]) -> str:
     )
     if not all(spec.default for spec in specs):
         notes += "; *: measured only when named with --measures"
-    return f"{drawn}\n\n{_wrap(notes)}"
+    return f"{drawn}\n\n{wrapped(notes)}"
 
 
 def methods(specs: Iterable["MethodSpec"]) -> str:
     """What can be done to embeddings: every penalty, layer and transform."""
     rows = [[spec.name, spec.kind, spec.summary] for spec in specs]
     return table(["method", "kind", "what it is"], rows, numbers=False)
+
+
+def tasks(found: Iterable["Task"]) -> str:
+    """What models can be trained and tested on: every task with its kind and main metric."""
+    rows = [[task.name, task.kind, task.metric, task.summary] for task in found]
+    return table(["task", "kind", "metric", "what it is"], rows, numbers=False)
+
+
+def plans(found: Iterable["Plan"]) -> str:
+    """What experiments there are: every built-in plan."""
+    return table(
+        ["plan", "what it is"], [[plan.name, plan.summary] for plan in found], numbers=False
+    )
 
 
 def number(value: float | None) -> str:
@@ -128,12 +143,12 @@ def _some(names: list[str]) -> str:
 def _notes(report: "Measurement") -> list[str]:
     notes = []
     if any(score.sampled for part in _each(report).values() for score in part.values()):
-        notes.append(_wrap(f"* computed on a random sample of the rows (seed {report.seed})"))
+        notes.append(wrapped(f"* computed on a random sample of the rows (seed {report.seed})"))
     warnings = warnings_of(report)
     if more := len(warnings[_MOST_WARNINGS:]):
         warnings[_MOST_WARNINGS:] = [f"and {more} more warnings; --json has them all"]
     if warnings:
-        notes.append("\n".join(map(_wrap, warnings)))
+        notes.append("\n".join(map(wrapped, warnings)))
     return notes
 
 
@@ -216,7 +231,13 @@ def _pack(widths: Sequence[int], room: int) -> list[list[int]]:
     return parts
 
 
-def _wrap(text: str) -> str:
+def wrapped(text: str) -> str:
+    """A text in lines of 80 columns, all but the first with an indent.
+
+    Example:
+        >>> wrapped("short")
+        'short'
+    """
     return fill(_printable(text), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 

@@ -1,0 +1,68 @@
+"""What the command line says of a plan's runs: before them, and after."""
+
+from typing import TYPE_CHECKING
+
+from isotropy import report, tables
+from isotropy.experiments.plan import Plan
+from isotropy.experiments.spec import Place
+from isotropy.output import Progress
+
+if TYPE_CHECKING:
+    from isotropy.experiments.execution import Runs
+
+_PAYS = "does-it-pay"
+
+
+def preview(
+    plan: Plan,
+    *,
+    place: Place,
+    only: str | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> str:
+    """The runs of a plan and how long they would take, from a short probe of each kind.
+
+    Args:
+        plan: the plan; what of it is not here is named.
+        place: where data are.
+        only: which runs, as in `execution.run`.
+        workers: runs at a time.
+        threads: of each run.
+        device: `auto`, `cpu` or `cuda`.
+        progress: is told of the probes.
+    """
+    from isotropy.experiments.engines.local import worker_count
+    from isotropy.experiments.estimate import estimate
+    from isotropy.experiments.execution import chosen
+
+    specs, missing = plan.available(place, device=device, threads=threads)
+    specs = chosen(specs, only)
+    found = estimate(
+        specs, place=place, workers=worker_count(workers, threads or 1), progress=progress
+    )
+    lines = [tables.wrapped(f"not here: {what}") for what in missing]
+    return "\n\n".join([str(found), *(["\n".join(lines)] if lines else [])])
+
+
+def summary(runs: "Runs") -> str:
+    """The table of what came out and, of a user's own data, whether a method pays."""
+    parts = [report.table(runs)]
+    if runs.plan is not None and runs.plan.name == _PAYS:
+        from isotropy.experiments.pays import sentence
+
+        parts.append(tables.wrapped(sentence(runs)))
+    return "\n\n".join(parts)
+
+
+def failures(runs: "Runs") -> str:
+    """One line of what failed, and what to do."""
+    failed = runs.failed
+    first = failed[0]
+    said = (first.error or "no word").strip().splitlines()[-1]
+    return (
+        f"error: got {len(failed)} failed of {len(runs)} runs, the first {first.spec.label} "
+        f"({said}), expected none; mend that and run it again with --retry-failed"
+    )
