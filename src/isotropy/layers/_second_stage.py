@@ -179,6 +179,25 @@ class SecondStage:
             epochs, best = state.run(kept, held_out)
         return Trained(tuple(epochs), best, held_out)
 
+    def split(self, n: int) -> tuple[Tensor, Tensor]:
+        """The numbers of the rows that are held out, and of those that are trained on.
+
+        In the order of the first, `score` is given logits and labels.
+
+        Raises:
+            InputError: there are fewer than 4 rows.
+
+        Example:
+            >>> held_out, kept = SecondStage().split(10)
+            >>> len(held_out), len(kept)
+            (3, 7)
+        """
+        if n < 4:
+            raise InputError(f"got {n} rows, expected at least 4, of which some are held out")
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
+        count = min(max(1, round(self.validation * n)), n - 2)
+        return order[:count], order[count:]
+
     def _split(self, layer: Layer, rows: Rows, labels: Tensor) -> tuple[Tensor, Tensor]:
         for name, given, known in (
             ("rows", rows, callable(rows) or isinstance(rows, Tensor)),
@@ -197,12 +216,8 @@ class SecondStage:
                     f"got {n} labels for {len(rows)} rows, expected one label a row; "
                     "compute the embeddings of exactly the texts that have labels"
                 )
-        if n < 4:
-            raise InputError(f"got {n} rows, expected at least 4, of which some are held out")
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
-        count = min(max(1, round(self.validation * n)), n - 2)
-        order = order.to(labels.device)
-        return order[:count], order[count:]
+        held_out, kept = self.split(n)
+        return held_out.to(labels.device), kept.to(labels.device)
 
 
 @dataclass
