@@ -1,0 +1,296 @@
+"""What can be wrong with a plan although each of its settings makes sense by itself."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from isotropy.errors import SettingError, unknown_name
+from isotropy.experiments._plan_file import PARTS, Grid, Override, PlanFile
+from isotropy.experiments.spec import (
+    DataSettings,
+    MeasureSettings,
+    Record,
+    RunSpec,
+    TrainSettings,
+)
+
+_NAME = re.compile(r"[a-z0-9]+([-.][a-z0-9]+)*")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_FOLDER = re.compile(r"(\.{0,2}/|~/|[A-Za-z0-9][\w.-]*/[^/]+/)[^\0]*|\.{1,2}")
+_WORDS = ("models", "tasks", "methods", "seeds", *PARTS, "report", "stability")
+_RECORDS: Mapping[str, type[Record]] = {
+    "train": TrainSettings,
+    "data": DataSettings,
+    "measure": MeasureSettings,
+}
+
+
+def check_file(file: PlanFile) -> None:
+    """Look at what the file says, before its cells are made.
+
+    Raises:
+        SettingError: something makes no sense.
+    """
+    if not _NAME.fullmatch(file.name):
+        raise SettingError(
+            f"got name={file.name!r}, expected lower-case words with hyphens, such as 'my-plan'"
+        )
+    _once("grid", [grid.name for grid in file.grid])
+    if (study := file.stability) is not None and len(study.variances) > study.features:
+        raise SettingError(
+            f"stability: got {len(study.variances)} variances for {study.features} features, "
+            "expected at most one for each"
+        )
+    grids = file.grids
+    for grid in grids:
+        _check_grid(grid, f"grid {grid.name!r}: " if file.grid else "")
+    for i, override in enumerate(file.override, start=1):
+        _check_override(override, grids, f"override {i}: ")
+    _check_tuning(file.tuning, grids)
+    for part in ("from_code", "inferred", "ours"):
+        for name, why in getattr(file, part).items():
+            _check_marked(part, name, why, grids)
+
+
+def check_cells(cells: Iterable[tuple[str, str, RunSpec]]) -> None:
+    """Look at every cell: (its grid, what the plan calls its method, its run).
+
+    Raises:
+        SettingError: a combination that cannot run, or that is there twice.
+    """
+    seen: dict[str, set[str]] = {}
+    looked_at = set()
+    for grid, called, spec in cells:
+        if spec.id in seen.setdefault(grid, set()):
+            raise SettingError(
+                f"got the run {spec.label!r} twice, once as method {called!r}, expected it once; "
+                "leave one out"
+            )
+        seen[grid].add(spec.id)
+        alike = spec.model_dump_json(exclude={"seed", "model"})
+        if alike not in looked_at:
+            looked_at.add(alike)
+            _check_spec(spec, f"{spec.task} × {called}: ")
+
+
+def check_report(file: PlanFile, specs: Sequence[RunSpec]) -> None:
+    """Look at how the runs will be reported.
+
+    Raises:
+        SettingError: a score, metric, baseline or table that these runs do not have.
+    """
+    from isotropy.experiments.tasks import find_task
+
+    report = file.report
+    untuned = next((spec.task for spec in specs if spec.data.tune == 0), None)
+    if report.score == "best" and untuned is not None:
+        raise SettingError(
+            f"got report.score='best' and no data.tune for {untuned}, expected a share of train to "
+            "choose on; set data.tune = 0.1, or score = 'last'"
+        )
+    tasks = list(dict.fromkeys(spec.task for spec in specs))
+    for name, metric in report.metrics.items():
+        if name not in tasks:
+            raise unknown_name("task in report.metrics", name, tasks)
+        known = find_task(name).metrics
+        # A custom task has its metrics from its data, which nobody has looked at yet.
+        if metric not in known and name != "custom":
+            raise unknown_name(f"metric of {name}", metric, known)
+    called = {method.called for grid in file.grids for method in grid.methods or ()}
+    labels = {spec.method.label for spec in specs} | {spec.method.name for spec in specs}
+    if report.baseline not in called | labels:
+        raise unknown_name("method as report.baseline", report.baseline, called)
+    grids = [grid.name for grid in file.grids]
+    for table in report.tables:
+        if table.grid is not None and table.grid not in grids:
+            raise unknown_name(f"grid of {table.where}", table.grid, grids)
+
+
+def _check_grid(grid: Grid, at: str) -> None:
+    for part in ("models", "tasks", "methods", "seeds"):
+        values = getattr(grid, part)
+        if not values:
+            raise SettingError(f"{at}got no {part}, expected at least one; add {part} = [...]")
+        names = [method.called for method in values] if part == "methods" else list(values)
+        _once(part.removesuffix("s"), names, at)
+    for model in grid.models or ():
+        if not (_HUB_NAME.fullmatch(model) or _FOLDER.fullmatch(model)):
+            raise SettingError(
+                f"{at}got model {model!r}, expected 'minilm', a hub name such as 'org/name', or a "
+                "folder such as './my-bert'"
+            )
+    from isotropy.experiments.methods import METHODS
+    from isotropy.experiments.tasks import TASKS
+
+    for task in grid.tasks or ():
+        if task not in TASKS:
+            raise _at(at, unknown_name("task", task, TASKS))
+    for method in grid.methods or ():
+        if method.name != "none" and method.name not in METHODS:
+            raise _at(at, unknown_name("method", method.name, ["none", *METHODS]))
+
+
+def _check_override(override: Override, grids: Sequence[Grid], at: str) -> None:
+    if not override.when.model_fields_set:
+        raise SettingError(
+            f"{at}got no pattern in when, expected one of grid, model, task, method; what holds "
+            "for all runs stands in [train], [data] or [measure]"
+        )
+    if override.model_fields_set == {"when"}:
+        raise SettingError(f"{at}got nothing to change, expected train, data, measure or settings")
+    if not override.when.is_of(grids):
+        given = ", ".join(f"{name}={', '.join(value)}" for name, value in override.when if value)
+        raise SettingError(
+            f"{at}got when {given}, which no run of the plan matches; expected names of its "
+            "grids, models, tasks and methods"
+        )
+
+
+def _check_spec(spec: RunSpec, at: str) -> None:
+    from isotropy.experiments import methods
+    from isotropy.experiments.tasks import find_task
+
+    task = find_task(spec.task)
+    try:
+        task.check(spec.data)
+        methods.check(spec.method, task, spec.train)
+        _check_training(spec)
+        _check_measures(spec, generates=task.generates)
+    except SettingError as error:
+        raise _at(at, error) from None
+
+
+def _check_training(spec: RunSpec) -> None:
+    train, data = spec.train, spec.data
+    if train.patience is not None and data.tune == 0:
+        raise SettingError(
+            f"got train.patience={train.patience} and no data.tune, expected a share of train that "
+            "stopping looks at; set data.tune = 0.1, or leave patience out"
+        )
+    if spec.method.accumulate == "cached" and train.accumulation == 1:
+        raise SettingError(
+            "got accumulate='cached' with train.accumulation=1, expected several micro-batches a "
+            "step; raise accumulation, or leave accumulate out"
+        )
+    if train.peft_settings and train.peft is None:
+        raise SettingError(
+            "got train.peft_settings without train.peft, expected peft = 'lora'; add it, or leave "
+            "the settings out"
+        )
+
+
+def _check_measures(spec: RunSpec, *, generates: bool) -> None:
+    from isotropy.measures import SPECS
+    from isotropy.sites import Site
+
+    measure = spec.measure
+    site = Site.parse(measure.site)
+    if site.decoder and not generates:
+        raise SettingError(
+            f"got measure.site={measure.site!r} for a task whose model has no decoder, expected "
+            "a site without 'decoder-'"
+        )
+    batch = measure.on == "batch"
+    rows = {
+        "track": (spec.train.batch_size, "train.batch_size") if batch else (measure.rows, "rows"),
+        "final": (measure.final_rows, "final_rows"),
+        "each_layer": (measure.final_rows, "final_rows"),
+    }
+    for part, (texts, from_where) in rows.items():
+        for name in getattr(measure, part):
+            if name not in SPECS:
+                raise unknown_name(f"measure in measure.{part}", name, SPECS)
+            needed = SPECS[name].min_rows
+            if texts < needed and site.pool in ("cls", "mean", "first-last-mean"):
+                raise SettingError(
+                    f"got {texts} rows ({from_where}) for {name} in measure.{part}, expected at "
+                    f"least {needed}; raise them, or leave it out"
+                )
+        _once(f"measure in measure.{part}", getattr(measure, part))
+    if not measure.track and (batch or measure.every is not None):
+        given = "on='batch'" if batch else f"every={measure.every}"
+        raise SettingError(
+            f"got measure.{given} without measure.track, expected names of measures to track; "
+            "add track = [...]"
+        )
+    if measure.each_layer and site.pool not in ("cls", "mean", "tokens"):
+        raise SettingError(
+            f"got measure.each_layer at site {measure.site!r}, which has no layers, expected cls, "
+            "mean or tokens; change measure.site"
+        )
+
+
+def _check_tuning(tuning: Mapping[str, Mapping[str, Any]], grids: Sequence[Grid]) -> None:
+    called = {method.called for grid in grids for method in grid.methods or ()}
+    for method, searched in tuning.items():
+        if method not in called:
+            raise unknown_name("method in tuning", method, called)
+        if not searched:
+            raise SettingError(f"tuning.{method}: got nothing to search, expected settings")
+        for name, choices in searched.items():
+            at = f"tuning.{method}: "
+            _check_path(name, at)
+            _check_choices(name, choices, at)
+
+
+def _check_path(name: str, at: str) -> None:
+    part, _, rest = name.partition(".")
+    if part in ("settings", "stage") and rest:
+        return  # whether the method has it is seen when it is made with a choice
+    if part in ("train", "data") and rest:
+        if rest not in _RECORDS[part].model_fields:
+            known = [f"{part}.{field}" for field in _RECORDS[part].model_fields]
+            raise _at(at, unknown_name("setting", name, known))
+        return
+    raise SettingError(
+        f"{at}got {name!r}, expected a setting such as 'settings.weight' or 'train.learning_rate'"
+    )
+
+
+def _check_choices(name: str, choices: Any, at: str) -> None:
+    if isinstance(choices, list):
+        if not choices:
+            raise SettingError(f"{at}got no choices for {name}, expected at least one")
+        return
+    if not isinstance(choices, Mapping) or not {"low", "high"} <= choices.keys():
+        raise SettingError(
+            f"{at}got {name}={choices!r}, expected a list of choices or a range such as "
+            "{low = 1e-5, high = 1e-4, log = true}"
+        )
+    for key in choices:
+        if key not in ("low", "high", "log"):
+            raise _at(at, unknown_name(f"key of the range of {name}", key, ("low", "high", "log")))
+    low, high = choices["low"], choices["high"]
+    if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)):
+        raise SettingError(f"{at}got {name} from {low!r} to {high!r}, expected two numbers")
+    if not low < high:
+        raise SettingError(f"{at}got {name} from {low!r} to {high!r}, expected low below high")
+    if choices.get("log") and low <= 0:
+        raise SettingError(f"{at}got {name} from {low!r} on a log scale, expected it above 0")
+
+
+def _check_marked(part: str, name: str, why: str, grids: Sequence[Grid]) -> None:
+    """A mark is of a setting that exists, and says why."""
+    first, _, rest = name.partition(".")
+    methods = sorted({method.name for grid in grids for method in grid.methods or ()})
+    if first not in (*_WORDS, *methods):
+        raise _at(f"{part}: ", unknown_name("setting", name, [*_WORDS, *methods]))
+    if first in PARTS and rest.split(".")[0] not in _RECORDS[first].model_fields:
+        known = [f"{first}.{field}" for field in _RECORDS[first].model_fields]
+        raise _at(f"{part}: ", unknown_name("setting", name, known))
+    if not why.strip():
+        raise SettingError(f"{part}: got no word why for {name!r}, expected a reason")
+
+
+def _once(kind: str, names: Sequence[Any], at: str = "") -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise SettingError(
+                f"{at}got {kind} {name!r} {times} times, expected it once; leave the others out"
+                + (", or give methods labels" if kind == "method" else "")
+            )
+
+
+def _at(at: str, error: SettingError) -> SettingError:
+    return SettingError(f"{at}{error}")
