@@ -300,7 +300,7 @@ def test_a_file_stands_in_for_a_split(tmp_path: Path) -> None:
         (json.dumps(file_of(question("eight", 5))), "'eight' at character 5, .* 'wo th'"),
         (json.dumps(file_of(question("eight", -5))), "at character -5"),
         (json.dumps(file_of({**question(), "question": 3})), "of another layout"),
-        (b"\xff\xfe", "no UTF-8"),
+        (b"\xff\xfe", "which is no JSON .*utf-8"),
     ],
 )
 def test_damaged_files(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -316,9 +316,9 @@ def test_damaged_files(tmp_path: Path, content: str | bytes, message: str) -> No
     ("place", "error", "message"),
     [
         (Place(data_dir="/nowhere"), SourceError, "without the train split of rajpurkar/squad"),
-        (Place(files={"train": "/none"}), SourceError, "train file '/none', expected an existing"),
+        (Place(files={"train": "/none"}), SourceError, "got /none for the train split, .* no file"),
         (Place(files={"validation": "/none"}), SettingError, "split 'validation', .* train, dev"),
-        (Place(), SourceError, "cannot be had from the Hugging Face hub .* --data-dir"),
+        (Place(), SourceError, "got no data set rajpurkar/squad .* --data-dir"),
     ],
 )
 def test_missing_data(place: Place, error: type[Exception], message: str) -> None:

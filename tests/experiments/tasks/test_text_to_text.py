@@ -141,7 +141,7 @@ def test_a_model_learns_to_write_the_targets(
     data = DataSettings(max_length=32, options={"target_length": 12, "beams": 2})
     data = task.adapted(data, model)
     before = task.score(generated(task, model, tokenizer, data), ROWS)
-    train(task, model, tokenizer, data, 120)
+    train(task, model, tokenizer, data, 60)
     found = generated(task, model, tokenizer, data)
     assert found == Predictions([row["target"] for row in ROWS])
     scores = task.score(found, ROWS)
@@ -162,7 +162,7 @@ def test_mbart_is_told_both_languages() -> None:
     batch = EN_RO.collator(tokenizer, model)([first])
     assert batch["decoder_input_ids"][0, 0] == romanian  # what generation begins with, too
     assert EN_RO.generation(tokenizer, data)["decoder_start_token_id"] == romanian
-    train(EN_RO, model, tokenizer, data, 120)
+    train(EN_RO, model, tokenizer, data, 60)
     found = generated(EN_RO, model, tokenizer, data)
     assert list(found.values) == [row["target"] for row in ROWS]
 
@@ -375,7 +375,7 @@ def test_rows_of_the_hub_are_pairs() -> None:
         (EN_RO, {"x.en": "a\nb\n", "x.ro": "a\n"}, "got 2 lines in .* and 1 in .*x.ro"),
         (EN_RO, {"x.en": "a\n"}, r"names of x.en and x.ro have in common"),
         (EN_RO, {"x.en": "", "x.ro": ""}, "without lines"),
-        (EN_RO, {"x.en": b"\xff\n", "x.ro": "a\n"}, "no UTF-8"),
+        (EN_RO, {"x.en": b"\xff\n", "x.ro": "a\n"}, "not UTF-8 in line 1"),
         (CNN, {"x": "{}\n"}, "got line 1 of .* without a text 'article'"),
         (CNN, {"x": '{"article": "a", "highlights": 3}\n'}, "without a text 'highlights'"),
         (CNN, {"x": '{"article": "a", "highlights": "h"}\n{"a\n'}, "line 2 of .* no JSON"),
@@ -396,7 +396,7 @@ def test_damaged_files(tmp_path: Path, task: Task, files: dict[str, Any], messag
 
 @pytest.mark.parametrize("task", [EN_RO, DE_EN, CNN])
 def test_missing_data(task: Task, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"hub .* --data-dir"):
+    with pytest.raises(SourceError, match=r"got no data set .* hub .* --data-dir"):
         task.load(DataSettings(), Place())
     with pytest.raises(SourceError, match=r"without the train split .* --split train=FILE"):
         task.load(DataSettings(), Place(data_dir=str(tmp_path)))

@@ -1,15 +1,14 @@
 """Where the splits of a task are whose files have a layout of their own."""
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isotropy.errors import MissingExtraError, SettingError, SourceError
+from isotropy.errors import SettingError, SourceError
 from isotropy.experiments.spec import DataSettings, Place
-from isotropy.sources._messages import one_line
+from isotropy.experiments.tasks._files import content_hash, existing, require_revision
+from isotropy.experiments.tasks._hub import load_split
 
 _HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
@@ -47,16 +46,21 @@ class Layout:
             return None
         return {split: self._find(split, place) for split in splits}
 
+    def settled(
+        self, task: str, splits: Iterable[str], data: DataSettings, place: Place
+    ) -> dict[str, tuple[Path, ...]] | None:
+        """The files, which are still those that the settings' revision names."""
+        files = self.files(splits, place)
+        if files is not None:
+            require_revision(task, data, (path for some in files.values() for path in some))
+        return files
+
     def revision(self, splits: Iterable[str], data: DataSettings, place: Place) -> str:
         """A hash of the files, or the hub's revision."""
         files = self.files(splits, place)
         if files is None:
             return data.revision
-        digest = hashlib.sha256()
-        for path in (path for some in files.values() for path in some):
-            with readable(path), path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-        return digest.hexdigest()[:16]
+        return content_hash(path for some in files.values() for path in some)
 
     def from_hub(self, split: str, data: DataSettings) -> Any:
         """A split of the data set on the hub, which is read row by row.
@@ -64,20 +68,7 @@ class Layout:
         Raises:
             SourceError: it cannot be had.
         """
-        try:
-            from datasets import load_dataset
-        except ImportError:
-            raise MissingExtraError("datasets", "train") from None
-        try:
-            return load_dataset(
-                self.hub, self.config, split=_HUB_SPLITS[split], revision=data.revision or None
-            )
-        except Exception as error:  # which ones datasets raises without a network is undocumented
-            raise SourceError(
-                f"got data set {self.hub!r}, which cannot be had from the Hugging Face hub "
-                f"({one_line(error)}), expected a connection or local files; name their folder "
-                "with --data-dir"
-            ) from error
+        return load_split(self.hub, self.config, _HUB_SPLITS[split], data.revision)
 
     def _find(self, split: str, place: Place) -> tuple[Path, ...]:
         if split in place.files:
@@ -100,9 +91,7 @@ class Layout:
     def _named(self, split: str, given: str) -> tuple[Path, ...]:
         path = Path(given).expanduser()
         if len(self.endings) == 1:
-            if not path.is_file():
-                raise SourceError(f"got {split} file {given!r}, expected an existing file")
-            return (path,)
+            return (existing(given, f"the {split} split"),)
         for ending in sorted((e for some in self.endings for e in some), key=len, reverse=True):
             if path.name.endswith(ending):
                 path = path.with_name(path.name.removesuffix(ending))
@@ -125,20 +114,3 @@ class Layout:
                 return None
             found.append(there[0])
         return tuple(found)
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turn what goes wrong in reading a file's text into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(
-            f"got file {str(path)!r}, which cannot be read ({one_line(error)}), expected a file "
-            "that may be read"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise SourceError(
-            f"got file {str(path)!r}, which is no UTF-8 (byte {error.start}), expected UTF-8; "
-            "convert it"
-        ) from None

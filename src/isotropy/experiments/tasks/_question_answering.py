@@ -47,7 +47,7 @@ class QuestionAnswering(Task):
     def load(self, data: DataSettings, place: Place) -> Splits:
         """Questions of train and dev."""
         self.check(data)
-        files = self.layout.files(_SPLITS, place)
+        files = self.layout.settled(self.name, _SPLITS, data, place)
         if files is not None:
             train, dev = (
                 squad_rows(files[split][0], training=split == "train") for split in _SPLITS

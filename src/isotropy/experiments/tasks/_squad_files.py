@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from isotropy.errors import SourceError
-from isotropy.experiments.tasks._layout import readable
+from isotropy.sources._messages import one_line, reading, shown
 
 _EXPECTED = "expected a file in the layout of SQuAD v1.1"
 
@@ -20,31 +20,32 @@ def squad_rows(path: Path, *, training: bool) -> list[dict[str, Any]]:
     Raises:
         SourceError: the file is not there, damaged, or of another layout.
     """
-    with readable(path):
-        text = path.read_text(encoding="utf-8-sig")
+    name = shown(str(path))
+    with reading(name):
+        content = path.read_bytes()
     try:
-        content = json.loads(text)
-    except ValueError as error:
+        found = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
         raise SourceError(
-            f"got file {str(path)!r}, which is no JSON ({error}), {_EXPECTED}"
-        ) from None
+            f"got file {name}, which is no JSON ({one_line(error)}), {_EXPECTED}"
+        ) from (None)
     try:
         rows = [
             _row(question, paragraph["context"])
-            for article in content["data"]
+            for article in found["data"]
             for paragraph in article["paragraphs"]
             for question in paragraph["qas"]
         ]
     except (KeyError, TypeError, AttributeError) as error:
         missing = f"without {error}" if isinstance(error, KeyError) else "of another layout"
         raise SourceError(
-            f"got file {str(path)!r} {missing}, {_EXPECTED}: data, paragraphs, context and qas "
+            f"got file {name} {missing}, {_EXPECTED}: data, paragraphs, context and qas "
             "with id, question and answers"
         ) from None
     if not rows:
-        raise SourceError(f"got file {str(path)!r} without questions, {_EXPECTED}")
+        raise SourceError(f"got file {name} without questions, {_EXPECTED}")
     for row in rows:
-        check_row(row, str(path), training=training)
+        check_row(row, name, training=training)
     return rows
 
 
@@ -54,7 +55,7 @@ def check_row(row: dict[str, Any], source: str, *, training: bool) -> None:
     Raises:
         SourceError: it has none, or it is not.
     """
-    which = f"got question {row['id']!r} of {source!r}"
+    which = f"got question {row['id']!r} of {source}"
     if not row["answers"]:
         raise SourceError(
             f"{which} without an answer, expected one for every question as SQuAD v1.1 has; "

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isotropy.errors import MissingExtraError, SourceError
-from isotropy.experiments.tasks._layout import Layout, readable
+from isotropy.experiments.tasks._layout import Layout
 from isotropy.experiments.tasks._task import Predictions, Row, Scores
 from isotropy.experiments.tasks._text_to_text import OPTIONS, HubPairs, TextToText
+from isotropy.sources._messages import reading, shown
+from isotropy.sources._texts import text_lines
 
 _METRICS = ("rouge1", "rouge2", "rougeL")
 
@@ -32,16 +34,15 @@ class Summarisation(TextToText):
     def file_rows(self, paths: Sequence[Path]) -> list[Row]:
         """The texts of a file with a JSON object a line."""
         (path,) = paths
-        with readable(path), path.open(encoding="utf-8-sig", newline="\n") as stream:
+        name = shown(str(path))
+        with reading(name), path.open("rb") as file:
             found = [
-                self._row(line, f"line {number} of {str(path)!r}")
-                for number, line in enumerate(stream, 1)
+                self._row(line, f"line {number + 1} of {name}")
+                for number, line in text_lines(file, name)
                 if line.strip()
             ]
         if not found:
-            raise SourceError(
-                f"got file {str(path)!r} without lines, expected a JSON object a line"
-            )
+            raise SourceError(f"got file {name} without lines, expected a JSON object a line")
         return found
 
     def hub_rows(self, dataset: Any) -> Sequence[Row]:
@@ -72,7 +73,7 @@ class Summarisation(TextToText):
         expected = f"expected a JSON object with texts {self.article!r} and {self.summarised!r}"
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SourceError(f"got {where}, which is no JSON ({error}), {expected}") from None
         for name in (self.article, self.summarised):
             if not isinstance(row, dict) or not isinstance(row.get(name), str):

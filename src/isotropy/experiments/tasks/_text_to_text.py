@@ -67,7 +67,7 @@ class TextToText(Task):
         """Pairs of texts of train and of the split that is reported."""
         self.check(data)
         splits = self._splits(data)
-        files = self.layout.files(splits, place)
+        files = self.layout.settled(self.name, splits, data, place)
         train, reported = (
             self.hub_rows(self.layout.from_hub(split, data))
             if files is None

@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 
 from isotropy.errors import MissingExtraError, SettingError, SourceError
 from isotropy.experiments.spec import DataSettings
-from isotropy.experiments.tasks._layout import Layout, readable
+from isotropy.experiments.tasks._layout import Layout
 from isotropy.experiments.tasks._task import Predictions, Row, Scores
 from isotropy.experiments.tasks._text_to_text import OPTIONS, HubPairs, TextToText
+from isotropy.sources._messages import reading, shown
+from isotropy.sources._texts import text_lines
 
 # What a language is called in T5's prefix, and its code in mBART's, NLLB's and M2M100's tokenizers.
 _LANGUAGES = {
@@ -127,11 +129,11 @@ def _code(option: str, language: str, given: str | None, known: set[str]) -> str
 
 
 def _lines(path: Path) -> list[str]:
-    r"""A text's lines; only \n ends one: other separators occur within sentences."""
-    with readable(path), path.open(encoding="utf-8-sig", newline="\n") as stream:
-        found = [line.rstrip("\r\n") for line in stream]
+    name = shown(str(path))
+    with reading(name), path.open("rb") as file:
+        found = [text for _, text in text_lines(file, name)]
     if not found:
-        raise SourceError(f"got file {str(path)!r} without lines, expected a sentence a line")
+        raise SourceError(f"got file {name} without lines, expected a sentence a line")
     return found
 
 
