@@ -133,4 +133,4 @@ def _centred(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
         return None
     centred = values / np.abs(values).max()  # or squares of large ones would overflow
     centred = centred - centred.mean()
-    return centred / np.abs(centred).max()
+    return np.asarray(centred / np.abs(centred).max())

@@ -2,6 +2,7 @@
 
 from isotropy.errors import unknown_name
 from isotropy.experiments.tasks._glue import GLUE
+from isotropy.experiments.tasks._minimal_pairs import minimal_pairs
 from isotropy.experiments.tasks._similarity import SIMILARITY
 from isotropy.experiments.tasks._task import Predictions, Row, Scores, Splits, Task, rows_hash
 
@@ -17,6 +18,7 @@ __all__ = [
 ]
 
 _ALL: tuple[Task, ...] = (
+    minimal_pairs,
     *GLUE,
     *SIMILARITY,
 )

@@ -39,9 +39,11 @@ def tsv_rows(path: Path, columns: Columns) -> Iterator[tuple[int, dict[str, str]
         if first is None:
             raise SourceError(f"got {name}, which is empty, expected a row in each line")
         cells = first[1].split("\t")
-        places = _header(cells, columns.names)
-        if places is not None:
-            widths: tuple[int, ...] = (len(cells),)
+        places: Mapping[str, int]
+        widths: tuple[int, ...]
+        header = _header(cells, columns.names)
+        if header is not None:
+            places, widths = header, (len(cells),)
         elif columns.places is not None:
             places, widths = columns.places, columns.widths
             yield first[0], _fields(cells, places, widths, first[0], name)
