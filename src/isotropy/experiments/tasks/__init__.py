@@ -1,10 +1,14 @@
 """Tasks: a line each; the command line, docs and plans read `TASKS`."""
 
 from isotropy.errors import unknown_name
+from isotropy.experiments.tasks._custom import custom
 from isotropy.experiments.tasks._glue import GLUE
 from isotropy.experiments.tasks._minimal_pairs import minimal_pairs
+from isotropy.experiments.tasks._question_answering import QUESTION_ANSWERING
 from isotropy.experiments.tasks._similarity import SIMILARITY
+from isotropy.experiments.tasks._summarisation import SUMMARISATION
 from isotropy.experiments.tasks._task import Predictions, Row, Scores, Splits, Task, rows_hash
+from isotropy.experiments.tasks._translation import TRANSLATION
 
 __all__ = [
     "TASKS",
@@ -20,7 +24,11 @@ __all__ = [
 _ALL: tuple[Task, ...] = (
     minimal_pairs,
     *GLUE,
+    *QUESTION_ANSWERING,
+    *TRANSLATION,
+    *SUMMARISATION,
     *SIMILARITY,
+    custom,
 )
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 """Every task by its name."""
