@@ -57,7 +57,7 @@ def all_gathered(
     else:
         of = getattr(runs, "plan", None)
         name, report = (_name(of), _report(of)) if of is not None else ("", Report())
-        found = [Gathered(name, report, tuple(runs))] if len(runs) else []
+        found = [Gathered(name, report, _with_series(runs))] if len(runs) else []
         where = "a list"
     if plan is not None:
         known = [table.plan for table in found if table.plan]
@@ -80,6 +80,17 @@ def _from_store(path: Path) -> list[Gathered]:
         alone = tuple(run for run in store.runs(series=True) if not run.plans)
     tables.append(Gathered("", Report(), alone))
     return [table for table in tables if table.runs]
+
+
+def _with_series(runs: "Runs | Sequence[StoredRun]") -> "tuple[StoredRun, ...]":
+    """What `run` returned leaves in the store what was seen along training."""
+    store = getattr(runs, "store", None)
+    if store is None or not Path(store).exists():
+        return tuple(runs)
+    from isotropy.experiments.store import Store
+
+    with Store(store, read_only=True) as opened:
+        return tuple(opened.runs(ids=[run.id for run in runs], series=True))
 
 
 def _name(plan: Any) -> str:

@@ -14,8 +14,6 @@ Score = Literal["last", "best", "late"]
 SCORE = "score"
 """The name of a task's main metric, or of what a plan says instead of it."""
 SECONDS = "seconds_per_epoch"
-LATE = 0.3
-"""The share of training at its end over which "late" numbers are averaged, as in paper A."""
 
 # Their scores are printed from 0 to 100; all others are fractions of 1.
 _OF_A_HUNDRED = re.compile(r"(sacre)?bleu|chrf|ter$|rouge", re.IGNORECASE)
@@ -97,7 +95,7 @@ def points(result: RunResult, name: str) -> list[tuple[int, float]]:
 
 def late_points(result: RunResult, name: str) -> list[float]:
     """What a tracked measure was in the last 30 % of training."""
-    return [value for step, value in points(result, name) if step > (1 - LATE) * result.steps]
+    return [value for step, value in points(result, name) if 10 * step > 7 * result.steps]
 
 
 def of_a_point(metric: str | None) -> float:
