@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 
 from isotropy.errors import TrainingError
-from isotropy.experiments._splits import Rows
+from isotropy.experiments._splits import TUNING, Rows
 from isotropy.experiments.spec import DataSettings
 from isotropy.experiments.tasks._task import Row, Scores, Task
-
-TUNING = "tuning"
-"""The name of the tuning split's scores in a series."""
 
 # What a model's output may hold besides its answer.
 _NO_ANSWERS = [
@@ -76,8 +73,8 @@ class Evaluator:
         for name, rows in self.rows.evaluations.items():
             sets[name], said = self._scores(trainer, name, rows)
             notes |= dict.fromkeys(f"{name}: {note}" for note in said)
-        tuning: Scores = {}
-        if self.rows.tuning:
+        tuning: Scores = sets.get(TUNING, {})  # where nothing else is looked at
+        if self.rows.tuning and not tuning:
             tuning, said = self._scores(trainer, TUNING, self.rows.tuning)
             notes |= dict.fromkeys(f"{TUNING}: {note}" for note in said)
         return Evaluation(step, sets, tuning, tuple(notes))

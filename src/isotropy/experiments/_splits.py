@@ -10,6 +10,9 @@ from isotropy.errors import SettingError
 from isotropy.experiments.spec import DataSettings
 from isotropy.experiments.tasks._task import Row, Splits, Task, rows_hash
 
+TUNING = "tuning"
+"""The name of the tuning split, also in a series."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -39,7 +42,8 @@ def rows_of(task: Task, splits: Splits, data: DataSettings) -> Rows:
     """The rows that the settings ask for.
 
     Of train some are drawn first, and a share of these is split off, class by class where there are
-    classes. All depend on `split_seed` alone.
+    classes. All depend on `split_seed` alone. Where nothing is reported, what is split off stands
+    in for the evaluation sets.
 
     Raises:
         SettingError: nothing is left to train, tune or report on.
@@ -53,6 +57,11 @@ def rows_of(task: Task, splits: Splits, data: DataSettings) -> Rows:
         name: drawn(rows, data.eval_rows, data.split_seed)
         for name, rows in splits.evaluations.items()
     }
+    if not data.reported and not (task.trains and data.tune):
+        raise SettingError(
+            f"got reported=False for task {task.name!r} without a split of train, expected one to "
+            "take the place of what is reported; set data.tune, such as 0.2"
+        )
     train = drawn(splits.train, data.train_rows, data.split_seed)
     if not task.trains or not data.tune:
         if task.trains and not train:
@@ -64,7 +73,7 @@ def rows_of(task: Task, splits: Splits, data: DataSettings) -> Rows:
             f"got tune={data.tune:g} of {len(train)} training rows, expected some rows on both "
             "sides of the split; change tune or train_rows"
         )
-    return Rows(kept, tuning, evaluations)
+    return Rows(kept, tuning, evaluations if data.reported else {TUNING: tuning})
 
 
 def drawn(rows: Sequence[Row], count: int | None, seed: int) -> Sequence[Row]:

@@ -10,7 +10,8 @@ from transformers import TrainerCallback
 
 from isotropy.experiments._arguments import Steps
 from isotropy.experiments._embeddings import Sample
-from isotropy.experiments._evaluation import TUNING, Evaluation, Evaluator
+from isotropy.experiments._evaluation import Evaluation, Evaluator
+from isotropy.experiments._splits import TUNING
 from isotropy.experiments._trainer import BatchRows
 from isotropy.experiments.spec import Point, RunSpec
 from isotropy.integrations._cached import same_randomness

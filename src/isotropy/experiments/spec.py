@@ -95,6 +95,8 @@ class DataSettings(Record):
         tune: the share of train that is split off; early stopping and "best" scores look at it, and
             nothing that is reported is measured on it.
         split_seed: of that split, the same for all seeds of a plan.
+        reported: whether the evaluation sets are looked at; where not, as in a search for settings,
+            the split of train stands in for them, and is all that scores are of.
         max_length: tokens of a text (source) that are kept; None for the model's limit.
         columns: for tasks on a user's own files, which column is what.
         options: settings of the task itself, such as `stride` or `beams`.
@@ -105,6 +107,7 @@ class DataSettings(Record):
     eval_rows: Count | None = None
     tune: Annotated[float, Field(ge=0, lt=1)] = 0.0
     split_seed: Seed = 0
+    reported: bool = True
     max_length: Count | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     options: dict[str, JsonValue] = Field(default_factory=dict)
