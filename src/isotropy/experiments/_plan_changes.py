@@ -114,6 +114,7 @@ def _set_of_methods(table: dict[str, Any], part: str, name: str, value: Any) -> 
     """A setting of all methods, but of none."""
     for override in table.get("override", ()):
         override.get(part, {}).pop(name, None)
+    found = False
     for place in (table, *table.get("grid", ())):
         methods: list[dict[str, Any]] = [
             {"name": method} if isinstance(method, str) else method
@@ -121,12 +122,15 @@ def _set_of_methods(table: dict[str, Any], part: str, name: str, value: Any) -> 
         ]
         for method in methods:
             if method.get("name") != "none":
+                found = True
                 inner = method.setdefault(part, {})
                 inner.pop(name, None)
                 if value is not None:
                     inner[name] = value
         if methods:
             place["methods"] = methods
+    if not found:
+        raise SettingError(f"got {part}.{name} to change, expected a plan with a method to change")
 
 
 def _places(table: dict[str, Any], part: str) -> Iterator[dict[str, Any]]:

@@ -99,9 +99,11 @@ def check_report(file: PlanFile, specs: Sequence[RunSpec]) -> None:
             raise unknown_name(f"metric of {name}", metric, known)
     called = {method.called for grid in file.grids for method in grid.methods or ()}
     labels = {spec.method.label for spec in specs} | {spec.method.name for spec in specs}
-    if report.baseline not in called | labels:
+    # A plan of one method has nothing to be compared with, unless it says so.
+    if "baseline" in report.model_fields_set and report.baseline not in called | labels:
         raise unknown_name("method as report.baseline", report.baseline, called)
     grids = [grid.name for grid in file.grids]
+    _check_choices_of_methods(file, specs)
     for table in report.tables:
         if table.grid is not None and table.grid not in grids:
             raise unknown_name(f"grid of {table.where}", table.grid, grids)
@@ -268,6 +270,33 @@ def _check_choices(name: str, choices: Any, at: str) -> None:
         raise SettingError(f"{at}got {name} from {low!r} to {high!r}, expected low below high")
     if choices.get("log") and low <= 0:
         raise SettingError(f"{at}got {name} from {low!r} on a log scale, expected it above 0")
+
+
+def _check_choices_of_methods(file: PlanFile, specs: Sequence[RunSpec]) -> None:
+    """Make each tuned method with each choice, or end of a range, of its settings."""
+    from isotropy.experiments import methods
+    from isotropy.experiments.tasks import find_task
+
+    called = {method.called: method for grid in file.grids for method in grid.methods or ()}
+    for name, searched in file.tuning.items():
+        method = called[name]
+        spec = next(spec for spec in specs if spec.method.name == method.name)
+        for path, choices in searched.items():
+            part, _, setting = path.partition(".")
+            ends = choices if isinstance(choices, list) else [choices["low"], choices["high"]]
+            for value in ends:
+                of_method = {
+                    "settings": {setting: value} if part == "settings" else {},
+                    "stage": {setting: value} if part == "stage" else {},
+                }
+                try:
+                    if part in ("settings", "stage"):
+                        tried = method.with_settings(**of_method).of_a_run
+                        methods.check(tried, find_task(spec.task), spec.train)
+                    else:
+                        _RECORDS[part].read({setting: value})
+                except SettingError as error:
+                    raise _at(f"tuning.{name}: ", error) from None
 
 
 def _check_marked(part: str, name: str, why: str, grids: Sequence[Grid]) -> None:

@@ -52,8 +52,10 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, str):
         return _text(value)
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)  # inf and nan are TOML, and not JSON
     raise SettingError(f"got {value!r}, expected text, a number, true, false, a list or a table")
 
 

@@ -123,7 +123,7 @@ class Estimate:
             for (model, task, method), specs in cells.items()
         ]
         parts = [tables.table(["run", "seeds", "steps", "each"], rows)] if rows else []
-        return "\n\n".join([*parts, "\n".join(self._said())])
+        return "\n\n".join([*parts, "\n".join(map(tables.wrapped, self._said()))])
 
     def _steps(self, specs: Iterable[RunSpec]) -> str:
         found = sorted({self.steps[spec.id] for spec in specs if spec.id in self.steps})
@@ -170,7 +170,7 @@ def estimate(
     *,
     workers: int | None = None,
     missing: Iterable[str] = (),
-    progress: Progress = lambda *_: None,
+    progress: Progress | None = None,
     train: Train | None = None,
 ) -> Estimate:
     """Try a few steps of each kind of run, and say how long all of them will take.
@@ -191,7 +191,7 @@ def estimate(
         from isotropy.experiments.train import train as train_here
 
         train = train_here
-    prober = _Prober(place, train, progress)
+    prober = _Prober(place, train, progress or _silent)
     prober.run(specs)
     seconds, steps = {}, {}
     for spec in specs:
@@ -219,12 +219,20 @@ def _seconds(spec: RunSpec, size: Size, costs: Costs) -> float:
 
 
 def _refreshes(spec: RunSpec) -> bool:
-    """Whether the method does something at the start of each epoch, and not of the first alone."""
-    if spec.method.name == "none":
-        return False
+    """Whether the method has something to do at the start of each epoch."""
     from isotropy.experiments.methods import METHODS
+    from isotropy.penalties import Penalty
 
-    return hasattr(METHODS[spec.method.name].component, "refresh")
+    component = METHODS[spec.method.name].component if spec.method.name in METHODS else None
+    return (
+        component is not None
+        and issubclass(component, Penalty)
+        and component.refresh is not Penalty.refresh
+    )
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    pass
 
 
 Kind = tuple[str, ...]

@@ -1,7 +1,5 @@
 """What each built-in plan reproduces of its paper, table by table: what `isotropy papers` says."""
 
-from textwrap import fill
-
 from isotropy import tables
 from isotropy.experiments.plan import Plan, built_in
 
@@ -27,7 +25,7 @@ def describe(plan: Plan) -> str:
     """
     specs = {cell.spec.id for cell in plan.cells}
     head = [f"{plan.name}: {len(specs)} runs", plan.summary, plan.reference]
-    parts = ["\n".join(_wrapped(line) for line in head if line)]
+    parts = ["\n".join(tables.wrapped(line) for line in head if line)]
     shown = [[table.where, table.what] for table in plan.tables if table.cannot is None]
     if shown:
         parts.append(tables.table(["reproduces", "what"], shown, numbers=False))
@@ -44,7 +42,3 @@ def describe(plan: Plan) -> str:
             drawn = tables.table(["setting", "why"], marked, numbers=False)
             parts.append(f"{title}:\n\n{drawn}")
     return "\n\n".join(parts)
-
-
-def _wrapped(text: str) -> str:
-    return fill(text, tables.WIDTH, subsequent_indent="  ", break_on_hyphens=False)

@@ -131,10 +131,10 @@ class Plan:
             return self
         table = {"name": self.name, **tomllib.loads(self.text)}
         try:
-            table = changed(table, pairs)
+            text = _toml.write(changed(table, pairs))
         except SettingError as error:
-            raise SettingError(f"{self.where}: {str(error).removeprefix(': ')}") from None
-        return Plan.parse(_toml.write(table), where=self.where)
+            raise SettingError(f"{self.where}: {error}") from None
+        return Plan.parse(text, where=self.where)
 
     @property
     def name(self) -> str:

@@ -76,7 +76,7 @@ def true_iso_score(variances: Sequence[float], features: int) -> float:
     return (trace**2 / squares - 1) / (features - 1)
 
 
-def simulate(settings: Stability, progress: Progress = lambda *_: None) -> StabilityStudy:
+def simulate(settings: Stability, progress: Progress | None = None) -> StabilityStudy:
     """IsoScore* for each ζ, and the unbiased IsoScore, of samples of a Gaussian.
 
     ζ = 0 is IsoScore itself. The shrinkage matrix is the covariance of a sample of its own. The
@@ -110,7 +110,8 @@ def simulate(settings: Stability, progress: Progress = lambda *_: None) -> Stabi
                 found.setdefault(("iso_score_star", zeta), []).append(value)
             value = float(iso_score_unbiased(x))
             found.setdefault(("iso_score_unbiased", None), []).append(value)
-            progress("samples", i * settings.draws + draw + 1, total)
+            if progress is not None:
+                progress("samples", i * settings.draws + draw + 1, total)
         points += [
             StabilityPoint(measure, zeta, size, fmean(values), _std(values))
             for (measure, zeta), values in found.items()
