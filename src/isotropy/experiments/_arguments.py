@@ -34,7 +34,7 @@ class Steps:
         Example:
             >>> steps = Steps.of(100, TrainSettings(batch_size=8, epochs=2, evaluations=2))
             >>> steps.total, steps.epoch, sorted(steps.evaluations)
-            (26, 13, [6, 13, 20, 26])
+            (26, 13, [6, 13, 19, 26])
         """
         batches = math.ceil(rows / settings.batch_size)
         epoch = math.ceil(batches / settings.accumulation)

@@ -17,6 +17,7 @@ from isotropy.experiments._second_stage import second_stage
 from isotropy.experiments._splits import drawn
 from isotropy.experiments._trainer import RunSeq2SeqTrainer, RunTrainer
 from isotropy.experiments._watch import Watch
+from isotropy.integrations._cached import same_randomness
 from isotropy.integrations._samples import fixed_batches
 from isotropy.layers._places import size_of
 
@@ -142,5 +143,6 @@ def _batches(setting: Setting, trainer: Any, count: int) -> list[Batch]:
         rows, setting.tokenizer, setting.data, training=setting.task.generates
     )
     encoded.sort(key=lambda example: -len(example["input_ids"]))
-    found: list[Batch] = list(fixed_batches(trainer, encoded, len(encoded), seed=0))
+    with same_randomness():  # a loader draws a number of its own
+        found: list[Batch] = list(fixed_batches(trainer, encoded, len(encoded), seed=0))
     return found

@@ -49,7 +49,7 @@ class Order(Sampler[int]):
 
     def _by_length(self, order: torch.Tensor) -> torch.Tensor:
         whole = len(order) // self.batch_size
-        size = self.batch_size * min(_POOL_BATCHES, max(1, whole // _FEWEST_POOLS))
+        size = self.batch_size * min(_POOL_BATCHES, max(2, whole // _FEWEST_POOLS))
         pools = [pool[self.lengths[pool].argsort(stable=True)] for pool in torch.split(order, size)]
         batches = list(torch.split(torch.cat(pools), self.batch_size))
         # A last batch with fewer rows stays last, or it would shift where the others are cut.

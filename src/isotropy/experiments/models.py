@@ -1,6 +1,7 @@
 """Loads the model that a run trains, with its tokenizer, and names its content."""
 
 import hashlib
+import warnings
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -219,7 +220,10 @@ def _with_adapters(model: nn.Module, task: Task, settings: TrainSettings) -> Any
     }
     kind = TaskType.SEQ_2_SEQ_LM if task.generates else kinds[task.kind]
     try:
-        return get_peft_model(model, LoraConfig(task_type=kind, **settings.peft_settings))  # type: ignore[arg-type]
+        # It asks transformers in words that are to be dropped; nobody here can do anything about it.
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            config = LoraConfig(task_type=kind, **settings.peft_settings)  # type: ignore[arg-type]
+            return get_peft_model(model, config)  # type: ignore[arg-type]
     except (ValueError, TypeError, KeyError) as error:
         raise SettingError(
             f"got peft_settings={settings.peft_settings!r}, which peft refuses "
