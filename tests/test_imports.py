@@ -20,7 +20,7 @@ HOUSE = (
     ("_version", "errors", "settings"),
     ("output", "tables", "markup"),
     ("inputs", "directions", "sampling", "ranks", "sites", "_causal"),
-    ("covariance", "moments", "neighbours", "pooled"),
+    ("_factor", "covariance", "moments", "neighbours", "pooled"),
     (
         "_prim",
         "_boruvka",

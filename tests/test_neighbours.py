@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from scipy.spatial.distance import cdist
 
 from isotropy import neighbours as module
+from isotropy._factor import Factor
 from isotropy.errors import InputError, IsotropyWarning, SettingError, UndefinedError
 from isotropy.neighbours import (
     DistanceBounds,
@@ -82,16 +83,33 @@ def test_few_rows_and_every_possible_k(n):
             assert_right(draw(n, 3), k)
 
 
-@pytest.mark.parametrize("values", [1, 1 << 12, 3_000_000])
-def test_block_size_changes_nothing(monkeypatch, values):
+@pytest.mark.parametrize("side", [32, 96, 320])
+def test_size_of_tiles_changes_nothing(monkeypatch, side):
     cloud = draw(333, 20)
     whole = nearest_neighbours(cloud, 5)
-    monkeypatch.setattr(module, "_BLOCK_VALUES", values)
-    monkeypatch.setattr(module, "_MIN_BLOCK_ROWS", 7)
+    monkeypatch.setattr(module, "_SIDE", side)
+    monkeypatch.setattr(module, "_BLOCK_VALUES", 1 << 12)
     found = assert_right(cloud, 5)
     assert torch.equal(found.indices, whole.indices)
-    ties = pick(3, 333, 6).float()
-    assert_right(ties, 5)
+    for k in (1, 40, 331, 332):  # 333 rows leave 13 for the last tile of 320
+        assert_right(cloud, k)
+
+
+@pytest.mark.parametrize("k", [1, 2, 20])
+@pytest.mark.parametrize("name", CLOUDS)
+def test_in_many_tiles_equals_brute_force(monkeypatch, name, k):
+    monkeypatch.setattr(module, "_SIDE", 64)
+    assert_right(CLOUDS[name], k)
+
+
+@pytest.mark.parametrize("nearest_first", [False, True])
+def test_rows_whose_neighbours_come_tile_by_tile(monkeypatch, nearest_first):
+    """Every tile brings all its rows nearer to one far block of rows, or none of them."""
+    monkeypatch.setattr(module, "_SIDE", 64)
+    near = draw(512, 4) * torch.logspace(0, -3, 512)[:, None]
+    cloud = torch.cat((near.flip(0) if nearest_first else near, draw(64, 4, seed=1)))
+    for k in (1, 10):
+        assert_right(cloud, k)
 
 
 @given(st.integers(2, 60), st.integers(1, 5), st.integers(0, 3), st.integers(0, 1000))
@@ -135,17 +153,18 @@ def test_is_exact_under_autocast():
 
 
 def test_sees_products_in_fewer_bits(monkeypatch):
-    multiply = DistanceBounds._multiply
+    times = Factor.times
 
     def in_bfloat16(self, left):
         if left.dtype == torch.float64:
-            return multiply(self, left)
-        return (left.bfloat16() @ self._right.T.bfloat16()).float()
+            return times(self, left)
+        matrix = self._matrix.to_dense() if self._matrix.is_mkldnn else self._matrix
+        return (left.bfloat16() @ matrix.T.bfloat16()).float()
 
     cloud = clusters(800, 64, 1.0)
-    assert distance_bounds(cloud, centre_and_scale(cloud))._right.dtype == torch.float32
-    monkeypatch.setattr(DistanceBounds, "_multiply", in_bfloat16)
-    assert distance_bounds(cloud, centre_and_scale(cloud))._right.dtype == torch.float64
+    assert distance_bounds(cloud, centre_and_scale(cloud)).dtype == torch.float32
+    monkeypatch.setattr(Factor, "times", in_bfloat16)
+    assert distance_bounds(cloud, centre_and_scale(cloud)).dtype == torch.float64
     assert_right(cloud, 5)
 
 
@@ -154,12 +173,12 @@ def test_bounds_are_bounds():
         cloud = CLOUDS[name]
         n = len(cloud)
         squares = cdist(cloud.double(), cloud.double(), "sqeuclidean")
-        bounds = distance_bounds(cloud, centre_and_scale(cloud))
-        for rows in bounds.blocks():
-            keys = bounds.keys(rows)[:, :n].double()
-            lower = (keys + bounds.floor[rows, None]) * 2 * bounds.scale**2
-            others = torch.arange(n) != rows[:, None]
-            assert (lower.numpy() <= squares[rows])[others].all(), name
+        others = ~torch.eye(n, dtype=torch.bool).numpy()
+        for dtype in (torch.float32, torch.float64):
+            bounds = DistanceBounds(cloud, dtype, centre_and_scale(cloud))
+            keys = bounds.keys(slice(n), bounds.factor(slice(n))).double()
+            lower = (keys - bounds.slack) * 2 * bounds.scale**2
+            assert (lower.numpy() <= squares)[others].all(), name
 
 
 def test_first_keeps_the_nearest():
@@ -216,9 +235,9 @@ def test_memory_is_that_of_a_block():
     peaks = []
     keys = DistanceBounds.keys
 
-    def watched(self, rows):
+    def watched(self, rows, columns):
         peaks.append(process.memory_info().rss)
-        return keys(self, rows)
+        return keys(self, rows, columns)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DistanceBounds, "keys", watched)

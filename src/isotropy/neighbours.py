@@ -1,21 +1,22 @@
 r"""Exact nearest neighbours in blocks: as fast as one float32 product, as right as float64.
 
 For rows y about their mean, half a squared distance is ‖y_i‖²/2 + ‖y_j‖²/2 − y_i·y_j. One float32
-product gives it for a block of rows against all rows, with a rounding error that is known in
-advance; subtracting that error makes it a lower bound. The few rows with the smallest bounds are
-measured again in float64 from their differences. Where the k-th of these distances does not exceed
-the bound of any row left out, the search is proven right; the other rows, such as those in very
-tight clusters or with many ties, are searched again with bounds in float64.
+product gives it for a tile of pairs, with a rounding error that is known in advance; subtracting
+that error makes it a lower bound. A pair has one bound, so the tiles on and above the diagonal are
+enough: each serves its rows and its columns. The few rows with the smallest bounds are measured
+again in float64 from their differences. Where the k-th of these distances does not exceed the bound
+of any row left out, the search is proven right; the other rows, such as those in very tight
+clusters or with many ties, are searched again with bounds in float64.
 """
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from isotropy._factor import Factor
 from isotropy.errors import IsotropyWarning, SettingError, UndefinedError
 from isotropy.inputs import equal_rows_error, require_rows
 
@@ -24,11 +25,13 @@ _SPARE = 4
 # Keys are looked through in groups of this many: the k smallest lie in the k groups with the
 # smallest minima, and a minimum costs far less than a selection.
 _GROUP = 32
-# Values in one block of the product. On a CPU it stays near the processor's cache.
+# Values in one block of pairs. On a CPU it stays near the processor's cache.
 _BLOCK_VALUES = 1 << 22
 _BLOCK_VALUES_ON_ACCELERATOR = 1 << 27
-_MIN_BLOCK_ROWS = 64
-# Enough rows for a product to be taken as that of a block.
+# Rows and columns of a tile: small ones waste less below the diagonal, large ones are fewer.
+_SIDE = 1024
+_SIDE_ON_ACCELERATOR = 8192
+# Enough rows for a product to be taken as that of a tile.
 _FEW_ROWS = 32
 # Squares of distances between these are safe in float64.
 _SAFE_SCALES = (2.0**-300, 2.0**300)
@@ -102,8 +105,8 @@ def nearest_neighbours(cloud: Tensor, k: int) -> Neighbours:
         k: how many neighbours, from 1 to n − 1.
 
     Returns:
-        Distances in float64, and indices, n×k. The memory beside them is a copy of the cloud and
-        one block of rows against all rows.
+        Distances in float64, and indices, n×k. The memory beside them is a copy of the cloud, a
+        few candidates more than k for each row, and a tile of pairs.
 
     Example:
         >>> found = nearest_neighbours(torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 3.0]]), k=1)
@@ -122,15 +125,11 @@ def nearest_neighbours(cloud: Tensor, k: int) -> Neighbours:
         return Neighbours(cloud, found.distances * scale, found.indices)
 
     bounds = distance_bounds(cloud, about)
-    distances = torch.empty(n, k, dtype=torch.float64, device=cloud.device)
-    indices = torch.empty(n, k, dtype=torch.int64, device=cloud.device)
-    proven = torch.empty(n, dtype=torch.bool, device=cloud.device)
-    for rows in bounds.blocks():
-        distances[rows], indices[rows], proven[rows] = _search(bounds, rows, k)
+    distances, indices, proven = _measured(bounds, _candidates(bounds, min(k + _SPARE, n - 1)), k)
     open_rows = (~proven).nonzero()[:, 0]
     if len(open_rows):
         bounds = DistanceBounds(cloud, torch.float64, about)
-        for rows in torch.split(open_rows, bounds.block_rows):
+        for rows in torch.split(open_rows, max(1, block_values(cloud.device) // n)):
             distances[rows], indices[rows] = _search_within(bounds, rows, distances[rows])
     return Neighbours(cloud, distances, indices)
 
@@ -164,11 +163,10 @@ def distance_bounds(cloud: Tensor, about: tuple[Tensor, float]) -> "DistanceBoun
 
 
 class DistanceBounds:
-    """Lower bounds of the distances from blocks of rows to all rows, by one product a block.
+    """Lower bounds of the distances between rows, by one product for a tile of pairs.
 
     In units of `scale`, and with h_i = ‖y_i‖²/2 about the mean, half the squared distance of rows i
-    and j is at least `keys`_ij + `floor`_i, where keys_ij ≈ h_j − y_i·y_j and floor_i ≈ h_i. The
-    smallest keys of a row thus belong to its nearest rows, with no further pass over the block.
+    and j is at least keys_ij − `slack`, where keys_ij = keys_ji ≈ h_i + h_j − y_i·y_j.
 
     Args:
         cloud: n×d, in float32 or float64.
@@ -177,70 +175,61 @@ class DistanceBounds:
 
     Attributes:
         cloud: the same.
+        dtype: the same.
         scale: a power of two near the largest coordinate about the mean.
-        floor: n, in float64.
-        block_rows: the number of rows with which a block is fast and small.
+        slack: how far products that underflow can be off.
+        width: n rounded up, as fillers with very large keys make it a multiple of `_GROUP`.
+        far: a very large key.
     """
 
     def __init__(self, cloud: Tensor, dtype: torch.dtype, about: tuple[Tensor, float]) -> None:
         n, d = cloud.shape
-        self.cloud = cloud
+        self.cloud, self.dtype = cloud, dtype
         centre, self.scale = about
 
-        # In any order of summation, a sum of t = d + 1 products is off by at most tu/(1 − tu) of
+        # In any order of summation, a sum of t = d + 2 products is off by at most tu/(1 − tu) of
         # the sum of their sizes, where u is the unit of rounding; rounding y and h first adds 3u.
-        # Here the sizes sum to at most |y_i|·|y_j| + h_j ≤ h_i + 2h_j.
+        # Here the sizes sum to at most |y_i|·|y_j| + h_i + h_j ≤ 2(h_i + h_j).
         product, wide = torch.finfo(dtype), torch.finfo(torch.float64)
         terms = (d + 8) * product.eps / 2
         error = terms / (1 - terms) + (d + 8) * wide.eps
         # A product that underflows is off by at most the smallest normal number.
-        tiny = 2 * (d + 8) * product.tiny
+        self.slack = 2 * (d + 8) * product.tiny
+        self.far = product.max / 4
 
-        width = -(-n // _GROUP) * _GROUP
-        self._right = torch.zeros(width, d + 1, dtype=dtype, device=cloud.device)
-        half = torch.empty(n, dtype=torch.float64, device=cloud.device)
-        values = block_values(cloud.device)
-        step = max(1, values // (4 * d))
+        self.width = -(-n // _GROUP) * _GROUP
+        # Columns y, h and 1; those of a `factor` are −y, 1 and h.
+        self._rows = torch.zeros(self.width, d + 2, dtype=dtype, device=cloud.device)
+        self._rows[:, -1] = 1
+        self._rows[n:, -2] = self.far
+        step = max(1, block_values(cloud.device) // (4 * d))
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
             y = (cloud[part].to(torch.float64) - centre) / self.scale
-            half[part] = y.square().sum(dim=1) / 2
-            self._right[part, :d] = y
-        self._right[:n, d] = half * (1 - 2 * error)
-        self._right[n:, d] = product.max / 4  # fillers, never near anything
-        self.floor = half * (1 - error) - tiny
+            self._rows[part, :d] = y
+            self._rows[part, d] = y.square().sum(dim=1) / 2 * (1 - 2 * error)
 
-        self.block_rows = min(n, max(_MIN_BLOCK_ROWS, values // width))
-        self._block = torch.empty(self.block_rows, width, dtype=dtype, device=cloud.device)
+    def factor(self, rows: slice | Tensor) -> Factor:
+        """What `keys` takes as columns."""
+        own = self._rows[rows]
+        left = -own
+        left[:, -2], left[:, -1] = 1, own[:, -2]
+        return Factor(left)
 
-    def blocks(self) -> Iterator[Tensor]:
-        """All row numbers, `block_rows` at a time."""
-        numbers = torch.arange(len(self.cloud), device=self.cloud.device)
-        return iter(torch.split(numbers, self.block_rows))
-
-    def keys(self, rows: Tensor) -> Tensor:
-        """The keys of at most `block_rows` rows; the next call overwrites them.
-
-        Args:
-            rows: b row numbers.
-
-        Returns:
-            b×w: columns from n on are fillers with very large keys, and so is each row itself.
-        """
-        left = self._right[rows].neg_()
-        left[:, -1] = 1
-        out = self._multiply(left)
-        return out.scatter_(1, rows[:, None], torch.finfo(out.dtype).max / 4)
+    def keys(self, rows: slice, columns: Factor) -> Tensor:
+        """The keys of rows and columns; those of a row with itself are without meaning."""
+        return columns.times(self._rows[rows])
 
     def has_full_products(self) -> bool:
         """Whether the device multiplies in the dtype's full precision, as the bounds assume.
 
         Settings can make it round float32 to TensorFloat32 or bfloat16 for speed.
         """
-        left = torch.zeros_like(self._right[: min(_FEW_ROWS, self.block_rows)])
-        left[:, -1] = 1 + 2.0**-20  # in fewer bits this would be 1
-        expected = left[0, -1] * self._right[:, -1]
-        return torch.equal(self._multiply(left), expected.expand(len(left), -1))
+        rows = slice(_side(self.cloud.device))
+        one = torch.zeros_like(self._rows[:_FEW_ROWS])
+        one[:, -2] = 1 + 2.0**-20  # in fewer bits this would be 1
+        expected = self._rows[rows, -2:-1] * one[:, -2]
+        return torch.equal(self.keys(rows, Factor(one)), expected)
 
     def exact(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Distances in float64 from differences of rows, not in units of `scale`.
@@ -263,10 +252,6 @@ class DistanceBounds:
             torch.linalg.vector_norm(difference, dim=2, out=out[part])
         return out
 
-    def _multiply(self, left: Tensor) -> Tensor:
-        with torch.autocast(left.device.type, enabled=False):
-            return torch.mm(left, self._right.T, out=self._block[: len(left)])
-
 
 def block_values(device: torch.device) -> int:
     """How many values a block of pairs should have to be fast and small."""
@@ -276,33 +261,106 @@ def block_values(device: torch.device) -> int:
 def centre_and_scale(cloud: Tensor) -> tuple[Tensor, float]:
     """The mean in float64, and a power of two near the largest coordinate about it."""
     centre = cloud.mean(dim=0, dtype=torch.float64)
-    low, high = torch.aminmax(cloud, dim=0)
+    low, high = cloud.amin(dim=0), cloud.amax(dim=0)  # together they would take six times as long
     reach = torch.maximum(high - centre, centre - low).max()
     return centre, 2.0 ** reach.log2().floor().item() if reach > 0 else 1.0
 
 
-def _search(bounds: DistanceBounds, rows: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Distances and indices of the k nearest rows, b×k, and for which rows they are proven."""
-    n, d = bounds.cloud.shape
-    candidates = min(k + _SPARE, n - 1)
-    keys = bounds.keys(rows)
-    minima = keys.view(len(rows), _GROUP, -1).amin(dim=1)
-    groups = minima.shape[1]
-    group = minima.topk(min(candidates, groups), largest=False, sorted=False).indices
-    steps = torch.arange(0, keys.shape[1], groups, device=keys.device)
-    columns = (group[:, None, :] + steps[:, None]).flatten(1)
-    smallest, place = keys.gather(1, columns).topk(candidates, largest=False)
-    # In ascending order, so that of equally distant candidates the first is taken.
-    columns = columns.gather(1, place).sort(dim=1).values
-    distances, order = bounds.exact(rows, columns).sort(dim=1, stable=True)
+def _side(device: torch.device) -> int:
+    return _SIDE if device.type == "cpu" else _SIDE_ON_ACCELERATOR
 
+
+def _candidates(bounds: DistanceBounds, count: int) -> tuple[Tensor, Tensor]:
+    """The smallest keys of each row with others, in ascending order, and these others; n×count."""
+    n, device = len(bounds.cloud), bounds.cloud.device
+    keys = torch.full((bounds.width, count), torch.inf, dtype=bounds.dtype, device=device)
+    others = torch.zeros(bounds.width, count, dtype=torch.int64, device=device)
+    side = max(_side(device), -(-count // _GROUP) * _GROUP)
+    tiles = [
+        slice(start, min(start + side, bounds.width)) for start in range(0, bounds.width, side)
+    ]
+    for i, right in enumerate(tiles):
+        factor = bounds.factor(right)
+        tile = bounds.keys(right, factor).fill_diagonal_(bounds.far)
+        found, column = _smallest(tile, count)
+        keys[right, : found.shape[1]], others[right, : found.shape[1]] = found, column + right.start
+        for left in tiles[:i]:
+            tile = bounds.keys(left, factor)
+            _improve(keys[left], others[left], tile, _minima(tile), right.start)
+            # Minima along the rows of a transpose would take ten times as long.
+            minima = tile.view(_GROUP, -1, tile.shape[1]).amin(dim=0).T
+            _improve(keys[right], others[right], tile.T, minima, left.start)
+    return keys[:n], others[:n]
+
+
+def _smallest(tile: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The smallest keys of each of a tile's rows, ascending, and their columns; r×count at most."""
+    minima = _minima(tile)
+    groups = minima.shape[1]
+    group = minima.topk(min(count, groups), largest=False, sorted=False).indices
+    columns = _members(group, groups).flatten(1)
+    keys, place = tile.gather(1, columns).topk(min(count, tile.shape[1]), largest=False)
+    return keys, columns.gather(1, place)
+
+
+def _improve(keys: Tensor, others: Tensor, tile: Tensor, minima: Tensor, start: int) -> None:
+    """Merge a tile into its rows' smallest keys so far, both r×count and overwritten.
+
+    With every tile fewer of its keys are among the smallest, so the few that are get picked out.
+
+    Args:
+        keys: the smallest so far, in ascending order.
+        others: whose they are.
+        tile: r×m.
+        minima: the smallest key in each row's groups of columns.
+        start: the number of its first column.
+    """
+    largest = keys[:, -1:]
+    row, group = (minima < largest).nonzero(as_tuple=True)
+    column = _members(group, minima.shape[1])
+    key = tile[row[:, None], column]
+    hit, member = (key < largest[row]).nonzero(as_tuple=True)
+    if not len(hit):
+        return
+    row, column, key = row[hit], column[hit, member], key[hit, member]
+    # They come in the order of their rows: move each to its row's next free place.
+    counts = torch.bincount(row, minlength=len(keys))
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    shape = len(keys), int(counts.max())
+    more = keys.new_full(shape, torch.inf).index_put_((row, place), key)
+    whose = others.new_zeros(shape).index_put_((row, place), column + start)
+    smallest = torch.cat((keys, more), dim=1).topk(keys.shape[1], largest=False)
+    keys.copy_(smallest.values)
+    others.copy_(torch.cat((others, whose), dim=1).gather(1, smallest.indices))
+
+
+def _minima(tile: Tensor) -> Tensor:
+    """The smallest key in each row's groups of columns."""
+    return tile.view(len(tile), _GROUP, -1).amin(dim=1)
+
+
+def _members(group: Tensor, groups: int) -> Tensor:
+    """The columns in each group, … × _GROUP: every `groups`-th from the group's own number on."""
+    return group[..., None] + torch.arange(_GROUP, device=group.device) * groups
+
+
+def _measured(
+    bounds: DistanceBounds, candidates: tuple[Tensor, Tensor], k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Distances and indices of the k nearest candidates, n×k; for which rows they are proven."""
+    n, d = bounds.cloud.shape
+    keys, others = candidates
+    # In ascending order, so that of equally distant candidates the first is taken.
+    others = others.sort(dim=1).values
+    rows = torch.arange(n, device=others.device)
+    distances, order = bounds.exact(rows, others).sort(dim=1, stable=True)
     last = distances[:, k - 1]
     limit = (last / bounds.scale).square() / 2 * _rounding(d)
     # All rows left out have at least the largest key of the candidates. Nothing is nearer than 0.
-    proven = (smallest[:, -1].to(torch.float64) + bounds.floor[rows] >= limit) | (last == 0)
-    if candidates == n - 1:
+    proven = (keys[:, -1].to(torch.float64) - bounds.slack >= limit) | (last == 0)
+    if keys.shape[1] == n - 1:
         proven[:] = True
-    return distances[:, :k], columns.gather(1, order[:, :k]), proven
+    return distances[:, :k], others.gather(1, order[:, :k]), proven
 
 
 def _search_within(bounds: DistanceBounds, rows: Tensor, reached: Tensor) -> tuple[Tensor, Tensor]:
@@ -312,8 +370,9 @@ def _search_within(bounds: DistanceBounds, rows: Tensor, reached: Tensor) -> tup
     """
     n, d = bounds.cloud.shape
     k = reached.shape[1]
-    limit = (reached[:, -1:] / bounds.scale).square() / 2 * _rounding(d) - bounds.floor[rows, None]
-    place, column = (bounds.keys(rows)[:, :n] <= limit).nonzero(as_tuple=True)
+    limit = (reached[:, -1:] / bounds.scale).square() / 2 * _rounding(d) + bounds.slack
+    keys = bounds.keys(slice(n), bounds.factor(rows)).T.scatter(1, rows[:, None], bounds.far)
+    place, column = (keys <= limit).nonzero(as_tuple=True)
     distance = bounds.exact(rows[place], column[:, None])[:, 0]
     order = distance.argsort(stable=True)
     order = order[place[order].argsort(stable=True)]
