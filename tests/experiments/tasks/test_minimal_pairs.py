@@ -11,9 +11,10 @@ from isotropy.experiments.tasks._minimal_pairs_grammar import PHENOMENA
 
 # Words that sentences of all splits share: whatever has no meaning of its own, and times.
 FUNCTION_WORDS = """a after and any are as because before behind beside by did each ever every had
-has he her herself him himself in is last many might month most much near next no s several she so some
-summer than that the them themselves there these they this those to tomorrow too us was we week were
-what which will winter year yesterday"""
+has he her herself him himself in is last many might month most much near next
+no s several she so some summer than that the them themselves there these they
+this those to tomorrow too us was we week were what which will winter year
+yesterday"""
 HASHES = {"train": "d042d62c4f5c4282", "dev": "08df4e8ed2b13989", "test": "75e43f4136354d88"}
 
 
