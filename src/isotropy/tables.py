@@ -231,6 +231,20 @@ def _pack(widths: Sequence[int], room: int) -> list[list[int]]:
     return parts
 
 
+def across(rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first row has its headers; one that is too wide in parts below each other.
+
+    Each part has the first column.
+
+    Example:
+        >>> print(across([["name", "a"], ["x", "1"]]))
+        name  a
+        ───────
+        x     1
+    """
+    return "\n\n".join(_split(rows))
+
+
 def wrapped(text: str) -> str:
     """A text in lines of 80 columns, all but the first with an indent.
 

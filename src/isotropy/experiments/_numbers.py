@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from isotropy.experiments.statistics import Interval
+from isotropy.experiments.statistics import ALPHA, Interval
 
 LEAST_P = 0.001
 
@@ -42,12 +42,14 @@ def probability(p: float) -> str:
     """A p-value as it is written.
 
     Example:
-        >>> [probability(0.0213), probability(0.2), probability(1e-9), probability(1.0)]
-        ['p = .021', 'p = .2', 'p < .001', 'p = 1']
+        >>> [probability(0.0213), probability(0.0496), probability(1e-9), probability(1.0)]
+        ['p = .021', 'p = .0496', 'p < .001', 'p = 1']
     """
     if p < LEAST_P:
         return "p < .001"
     text = f"{p:.2g}"
+    if float(text) == ALPHA:  # which side of it is what matters
+        text = f"{p:.3g}"
     return f"p = {text.removeprefix('0')}"
 
 
@@ -70,3 +72,13 @@ def counted(n: int, what: str) -> str:
         ('1 run', '3 runs')
     """
     return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def times(value: float) -> str:
+    """A factor.
+
+    Example:
+        >>> times(1.0234), times(12.34)
+        ('1.02', '12.3')
+    """
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"

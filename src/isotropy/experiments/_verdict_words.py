@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from isotropy.experiments._claims import EARLY_LAYERS, SAME_SIGN, TRAINING, Claim
-from isotropy.experiments._numbers import between, counted, plain, point, probability
+from isotropy.experiments._numbers import between, counted, plain, point, probability, times
 from isotropy.experiments._reading import SCORE, SECONDS
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _difference(claim: Claim, finding: "Finding") -> str:
         return f"{one.method}: {quantity} moves by {size} {how} isotropy{cells}"
     other = "no method" if claim.compared_with == "none" else claim.compared_with
     if one.quantity == SECONDS:
-        return f"{one.method}: an epoch takes {plain(math.exp(estimate))} times the seconds{cells}"
+        return f"{one.method}: an epoch takes {times(math.exp(estimate))} times the seconds{cells}"
     return f"{one.method}: {quantity} is {size} {way} than with {_short(other)}{cells}"
 
 
@@ -89,7 +89,7 @@ def _amount(quantity: str, value: float) -> str:
 
 
 def _factor(value: float) -> str:
-    return plain(math.exp(value))
+    return times(math.exp(value))
 
 
 def _short(other: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from isotropy.errors import SettingError
 from isotropy.experiments._claims import Claim, claims, find_claim
 from isotropy.experiments._evidence import Evidence, evidence
-from isotropy.experiments._gathered import gathered
+from isotropy.experiments._gathered import Gathered, gathered
 from isotropy.experiments._plan_file import Report
 from isotropy.experiments._reading import SCORE
 from isotropy.experiments._verdict_words import sentence
@@ -117,8 +117,20 @@ def verdicts(
     """
     if not margin > 0:
         raise SettingError(f"got margin={margin!r}, expected points above 0")
-    table = gathered(runs, plan)
     wanted = claims() if only is None else [find_claim(name) for name in only]
+    table = gathered(runs, plan)
+    return judge(table, wanted, margin=margin, everywhere=everywhere, simulate=simulate)
+
+
+def judge(
+    table: Gathered,
+    wanted: Sequence[Claim],
+    *,
+    margin: float = POINTS,
+    everywhere: bool = False,
+    simulate: bool = False,
+) -> list[Verdict]:
+    """The verdicts on some claims by the runs of one table; see `verdicts`."""
     found = [
         (claim, _evidence(claim, table.runs, table.report, everywhere, simulate))
         for claim in wanted
