@@ -1,7 +1,7 @@
 """Tiny models with a tokenizer of a few words, and tasks on made-up sentences."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ class MadeUp:
 
 
 @pytest.fixture
-def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def toys(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Registers the tasks `toy`, `toy-number`, `toy-two-sets`, `toy-one-row`, `toy-similarity`."""
     from isotropy.experiments import tasks
     from isotropy.experiments.tasks._classification import Classification, Regression
@@ -162,7 +162,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     ]
     found = {task.name: task for task in made}
     monkeypatch.setattr(tasks, "TASKS", {**tasks.TASKS, **found})
-    yield found
+    return found
 
 
 @pytest.fixture

@@ -138,6 +138,9 @@ class LocalEngine:
     def stop(self) -> None:
         """End all runs and the server, and remove what they left."""
         for child in self._children.values():
+            with suppress(EOFError, OSError):
+                if child.pid is None and child.connection.poll():
+                    child.pid = child.connection.recv()
             child.connection.close()  # ends it
         for child in self._children.values():
             _await_end(child.pid)
@@ -147,7 +150,7 @@ class LocalEngine:
 
     def _fork(self) -> Connection:
         """The driver's end of a connection with a new process."""
-        if self._server.ended:  # killed: the runs that it had started go on without it
+        if self._server.dead:  # killed: the runs that it had started go on without it
             self._server.stop()
             self._server = _Server(self._work, self._folder)
         ours, theirs = Pipe()
@@ -232,6 +235,10 @@ class _Server:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def dead(self) -> bool:
+        return self.ended or self._process.poll() is not None
 
     def fork(self, file: int) -> None:
         """Ask for a process that has this end of a connection; it may take until all is imported.
