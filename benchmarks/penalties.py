@@ -148,7 +148,7 @@ def gram_spectrum(x: Tensor, targets: Tensor) -> Tensor:
     return grad
 
 
-def spectrum(section: Section, x: Tensor, low: float | None) -> None:
+def spectrum(section: Section, x: Tensor) -> None:
     k = torch.arange(1, x.shape[1] + 1, device=DEVICE)
     penalties = {
         "spectrum-pol": (SpectrumPol(c1=100).to(DEVICE), 100 * k**-0.2),
@@ -161,7 +161,7 @@ def spectrum(section: Section, x: Tensor, low: float | None) -> None:
     for name, (penalty, curve) in penalties.items():
         section.faster(
             f"{name} over a vocabulary of {len(x)}×{x.shape[1]}, forward and backward",
-            {"ours": times[name], "svdvals": times["svdvals"]}, "svdvals", low=low,
+            {"ours": times[name], "svdvals": times["svdvals"]}, "svdvals", low=2.5,
         )  # fmt: skip
         exact = svdvals_spectrum(few.detach().double().requires_grad_(), curve)
         error = (of_rows(penalty, few) - exact).norm() / exact.norm()
@@ -198,7 +198,7 @@ if __name__ == "__main__":
     shares(section)
     x = vocabulary(*VOCABULARY)
     cosine(section, x)
-    spectrum(section, x, low=None)
-    spectrum(section, vocabulary(*LARGER_VOCABULARY), low=2.5)
+    spectrum(section, x)
+    spectrum(section, vocabulary(*LARGER_VOCABULARY))
     hostile_spectra(section)
     section.save()

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from isotropy import ranks
+from isotropy._factor import Factor
 from isotropy.covariance import blocks
 from isotropy.errors import SettingError
 from isotropy.penalties._penalty import Penalty, count, kept
@@ -123,11 +124,9 @@ class _WithGradient(torch.autograd.Function):
         matrix = grad * matrix
         if ctx.is_left:
             return (matrix @ x.to(matrix.dtype)).to(x.dtype), None, None, None
-        if matrix.dtype == x.dtype:
-            return x @ matrix, None, None, None
-        result = torch.empty_like(x)
+        result, factor = torch.empty_like(x), Factor(matrix.T)
         for block, out in zip(blocks(x), blocks(result), strict=True):
-            out.copy_(block.to(matrix.dtype) @ matrix)
+            out.copy_(factor.times(block.to(matrix.dtype)))
         return result, None, None, None
 
 
