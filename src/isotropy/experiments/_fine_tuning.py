@@ -100,8 +100,9 @@ def _trainer(
         penalty=penalty,
         accumulate=spec.method.accumulate,
         refresh_points=spec.method.refresh_points,
-        optimizer_cls_and_kwargs=_arguments.optimizer(spec.train),
     )
+    # Only one of the two trainers has an argument for it.
+    trainer.optimizer_cls_and_kwargs = _arguments.optimizer(spec.train)
     trainer.remove_callback(PrinterCallback)
     return trainer
 

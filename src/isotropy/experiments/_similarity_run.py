@@ -65,7 +65,9 @@ def embedded(setting: Setting) -> Outcome:
             encoder.add(inputs)
         texts = encoder.rows(_distinct(inputs))
         transform = methods.make_transform(spec.method, seed=spec.seed).fit(texts)
-        notes[f"{spec.method.name} was fitted on {len(texts)} distinct texts of {source}"] = None
+        few = f", fewer than the {texts.shape[1]} features" if len(texts) < texts.shape[1] else ""
+        said = f"{spec.method.name} was fitted on {len(texts)} distinct texts of {source}{few}"
+        notes[said] = None
         encoder.apply(transform)
     found = {}
     for name, inputs in sets.items():

@@ -220,10 +220,10 @@ def _with_adapters(model: nn.Module, task: Task, settings: TrainSettings) -> Any
     }
     kind = TaskType.SEQ_2_SEQ_LM if task.generates else kinds[task.kind]
     try:
-        # It asks transformers in words that are to be dropped; nobody here can do anything about it.
+        # It asks transformers in words that are to be dropped.
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             config = LoraConfig(task_type=kind, **settings.peft_settings)  # type: ignore[arg-type]
-            return get_peft_model(model, config)  # type: ignore[arg-type]
+            return get_peft_model(model, config)
     except (ValueError, TypeError, KeyError) as error:
         raise SettingError(
             f"got peft_settings={settings.peft_settings!r}, which peft refuses "
