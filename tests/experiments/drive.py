@@ -1,6 +1,7 @@
-"""Carries out a plan of fake runs; as a script, and killed where its test wants it.
+"""Carries out a plan, and is killed where its test wants it.
 
-    drive.py FOLDER RUNS SECONDS [PATTERN COUNT]
+    drive.py FOLDER RUNS SECONDS [PATTERN COUNT]        so many fake runs, each about so long
+    drive.py FOLDER plan.toml - [PATTERN COUNT]         training
 
 The process kills itself when the COUNT-th statement that starts with PATTERN is about to be begun
 in the store. PATTERN `after:...` is the statement after such a one.
@@ -17,7 +18,7 @@ from typing import Any
 from fakes import WORK, FakePlan, fake_spec
 
 from isotropy.experiments import execution
-from isotropy.experiments.engines.local import LocalEngine
+from isotropy.experiments.engines.local import LocalEngine, cores
 from isotropy.experiments.spec import Place
 
 
@@ -52,12 +53,20 @@ def kill_at(pattern: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    folder, runs, seconds, *fault = sys.argv[1:]
+    folder, what, seconds, *fault = sys.argv[1:]
     if fault:
         kill_at(fault[0], int(fault[1]))
-    execution.run(
-        FakePlan(specs(int(runs), float(seconds))),  # type: ignore[arg-type]
-        store=Path(folder) / "runs.db",
-        engine=LocalEngine(2, work=WORK),
-        place=Place(data_dir=folder),
-    )
+    if what.endswith(".toml"):
+        execution.run(
+            what,
+            store=Path(folder) / "runs.db",
+            workers=min(2, cores()),
+            place=Place(files={"train": str(Path(folder) / "train.csv")}),
+        )
+    else:
+        execution.run(
+            FakePlan(specs(int(what), float(seconds))),  # type: ignore[arg-type]
+            store=Path(folder) / "runs.db",
+            engine=LocalEngine(2, work=WORK),
+            place=Place(data_dir=folder),
+        )

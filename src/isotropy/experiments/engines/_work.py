@@ -33,11 +33,8 @@ def carry_out(name: str, spec: RunSpec, place: Place, progress: Progress) -> Fin
         progress: called a few times a second at most.
     """
     try:
-        from threadpoolctl import threadpool_limits
-
         work = find_work(name)
-        with threadpool_limits(spec.threads):  # numpy's and scipy's; torch's are the work's to set
-            return Finished(spec.id, work(spec, place, seldom(progress)))
+        return Finished(spec.id, work(spec, place, seldom(progress)))
     except (Exception, SystemExit) as error:
         return Failed(spec.id, described(error))
 
