@@ -82,6 +82,92 @@ def test_singular_values_that_repeat_or_vanish():
     torch.testing.assert_close(gradient, 2 * x.detach() * (1 - 2 / 3))
 
 
+def with_values(*sigma):
+    """9×6 with these singular values, which repeat and vanish exactly."""
+    x = torch.zeros(9, 6, dtype=torch.float64)
+    x[:6] = torch.diag(torch.tensor(sigma, dtype=torch.float64))
+    return x
+
+
+HOSTILE = {
+    "repeated": with_values(3, 3, 3, 2, 2, 1),
+    "all equal": with_values(2, 2, 2, 2, 2, 2),
+    "one is 0": with_values(5, 4, 3, 2, 1, 0),
+    "some are 0": with_values(4, 3, 2, 0, 0, 0),
+    "repeated and 0": with_values(3, 3, 1, 1, 0, 0),
+    "rank 1": with_values(3, 0, 0, 0, 0, 0),
+}
+DIFFERENTIABLE = {
+    # On a flat curve Σ(σ − t)² = ‖W‖² − 2t Σσ + …, where Σσ has the derivative UVᵀ unless one is 0.
+    "a flat curve": (SpectrumPol(c1=2.0, gamma=0), (3, 3, 3, 1, 1, 1)),
+    # With t = (c1, 0, 0, …) it is ‖W‖² − 2c1·σ_1 + …, where σ_1 has the derivative u_1v_1ᵀ.
+    "a curve of one value": (SpectrumPol(c1=2.0, gamma=-1e300), (5, 2, 2, 0, 0, 0)),
+    "zeros that are wanted": (SpectrumPol(c1=5.0, gamma=-1e300), (3, 0, 0, 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE)
+def test_the_derivative_at_singular_values_that_repeat_or_vanish(case):
+    penalty, sigma = DIFFERENTIABLE[case]
+    left, right = torch.linalg.qr(gaussian(9, 9)).Q, torch.linalg.qr(gaussian(6, 6, seed=1)).Q
+    x = (left @ with_values(*sigma) @ right.T).requires_grad_()
+    (found,) = torch.autograd.grad(penalty(Representations.from_cloud(x)), x)
+    targets = penalty.c1 * curve(penalty, 6)
+    polar = torch.zeros(9, 6, dtype=torch.float64)
+    polar[:6] = torch.diag(targets)
+    torch.testing.assert_close(found, 2 * (x.detach() - left @ polar @ right.T))
+    for seed in range(5):  # and it is that of the values, by differences
+        step = 1e-4 * gaussian(9, 6, seed=2 + seed)
+        up, down = (
+            float(by_svd(penalty, x.detach() + sign * step, penalty.c1)) for sign in (1, -1)
+        )
+        assert (up - down) / 2 == pytest.approx(float((found * step).sum()), rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize("kind", [SpectrumPol, SpectrumExp])
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_step_down_takes_all_singular_values_nearer_to_their_targets(kind, case, turned):
+    """W − h∇ has the singular values σ − 2h(σ − t), where they repeat, too; zeros stay zeros."""
+    x = HOSTILE[case].clone()
+    if turned:
+        left, right = (torch.linalg.qr(gaussian(n, n, seed=n)).Q for n in (9, 6))
+        x = left @ x @ right.T
+    x.requires_grad_()
+    penalty = kind(c1=2.0)
+    (gradient,) = torch.autograd.grad(penalty(Representations.from_cloud(x)), x)
+    assert gradient.isfinite().all()
+    sigma, targets = torch.linalg.svdvals(HOSTILE[case]), 2 * curve(penalty, 6)
+    expected = torch.where(sigma > 0, sigma - 0.02 * (sigma - targets), 0)
+    found = torch.linalg.svdvals(x.detach() - 0.01 * gradient)
+    torch.testing.assert_close(found, expected.sort(descending=True).values)
+
+
+def test_what_pytorch_s_own_derivatives_are_there():
+    """What the docs say of them."""
+
+    def by_vectors(x):
+        u, sigma, v = torch.linalg.svd(x, full_matrices=False)
+        return (u * (sigma - 2) @ v).square().sum()  # Σ(σ − 2)²
+
+    def by_eigenvalues(x):
+        return (torch.linalg.eigvalsh(x.T @ x).sqrt() - 2).square().sum()
+
+    def by_values(x):
+        return (torch.linalg.svdvals(x) - 2).square().sum()
+
+    ends = {}
+    for work in (by_vectors, by_eigenvalues, by_values):
+        for case in ("repeated", "some are 0", "one is 0"):
+            x = HOSTILE[case].clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(work(x), x)
+            ends[work, case] = bool(gradient.isfinite().all())
+    assert not any(ends[by_vectors, case] for case in ("repeated", "some are 0"))
+    assert ends[by_eigenvalues, "repeated"]
+    assert not any(ends[by_eigenvalues, case] for case in ("one is 0", "some are 0"))
+    assert all(ends[by_values, case] for case in ("repeated", "some are 0", "one is 0"))
+
+
 def test_small_singular_values_of_single_precision_keep_their_digits():
     """In float32 the root of the Gram matrix's small eigenvalues would be rounding alone."""
     u, v = torch.linalg.qr(gaussian(40, 5)).Q, torch.linalg.qr(gaussian(5, 5, seed=1)).Q
