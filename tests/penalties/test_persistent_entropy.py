@@ -129,6 +129,26 @@ def test_an_accelerator_s_choice_of_bars_is_the_same(monkeypatch):
             assert (value(x, names), value(x)) == expected
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bars", ["prominent", "all"])
+def test_rows_that_differ_by_rounding_are_equal(dtype, bars):
+    """As the same text has in batches of different shapes, such as those of two ranks."""
+    torch.manual_seed(0)
+    rows = torch.randn(30, 64, dtype=dtype) + 3
+    twice = torch.cat((rows, rows))
+    noise = torch.finfo(dtype).eps * torch.randn(60, 64, dtype=dtype)
+    found = []
+    for x in (twice, twice * (1 + noise)):
+        x.requires_grad_()
+        value = PersistentEntropy(bars=bars)(Representations.from_cloud(x))
+        (gradient,) = torch.autograd.grad(value, x)
+        # An end of a bar may be either of two equal rows.
+        found.append((value.detach(), gradient[:30] + gradient[30:]))
+    close = 100 * torch.finfo(dtype).eps
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=close, atol=close)
+
+
 def test_rows_too_far_apart_for_a_number():
     x = torch.tensor([[3e38, 0.0], [-3e38, 0.0], [0.0, 1.0], [0.0, 3.0], [1.0, 9.0]])
     penalty = PersistentEntropy()

@@ -1,5 +1,6 @@
 """The entropy of the prominent H0 bars of each class as a penalty."""
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -13,6 +14,8 @@ from isotropy.settings import choice, flag, number
 
 Bars = Literal["prominent", "all"]
 
+_ROUNDING = 8  # of a float32 encoder of twelve layers, in units of eps
+
 
 class PersistentEntropy(Penalty):
     r"""Makes the long edges between clusters equally long, class by class.
@@ -21,7 +24,8 @@ class PersistentEntropy(Penalty):
       E(l) = -\sum_i p_i \log p_i, \quad p_i = l_i / \textstyle\sum_j l_j$$
 
     with l the prominent bars (the longest edges of the class's spanning tree), so that the gradient
-    moves only the rows at their ends. Classes without two different rows contribute nothing.
+    moves only the rows at their ends. Rows as near to each other as rounding may put equal ones
+    count as equal. Classes without two different rows contribute nothing.
 
     Args:
         weight: λ.
@@ -76,7 +80,7 @@ class PersistentEntropy(Penalty):
         lengths = h0.h0_bars_by_class(torch.where(finite, x, 0), names, classes)
         # Between rows that are finite an edge may still be too long for a number.
         measured = torch.isfinite(lengths)
-        lengths = torch.where(measured, lengths, 0)
+        lengths = torch.where(measured & (lengths > _rounding(x, names)), lengths, 0)
         if self.bars == "all":
             chosen = lengths > 0
         else:
@@ -94,6 +98,18 @@ class PersistentEntropy(Penalty):
         # Without an edge there is nothing to say.
         is_defined = finite.all() & measured.all() & (lengths > 0).any()
         return torch.where(is_defined, result, torch.nan)
+
+
+def _rounding(x: Tensor, names: Tensor) -> Tensor:
+    """How far apart the rounding of some products may put rows that are equal, 0-d.
+
+    Equal texts in batches of different shapes, such as those of two ranks, have such rows; which
+    bars are prominent would depend on the shortest of theirs.
+    """
+    sizes = x.detach().abs().amax(dim=1).masked_fill(names < 0, 0).sort().values
+    middle = len(x) - 1 - (names >= 0).sum() // 2  # a row of usual size, whatever some few are
+    share = _ROUNDING * torch.finfo(x.dtype).eps * math.sqrt(x.shape[1])
+    return share * sizes.gather(0, middle[None].clamp(min=0))[0]
 
 
 def _numbered(x: Tensor, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor, int]:
