@@ -1,15 +1,18 @@
 """The parts that the trainers share, on their own."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import default_collate
 
 from isotropy import penalties
 from isotropy.errors import SettingError, SourceError
 from isotropy.integrations._cached import CachedPenalty, same_randomness
+from isotropy.integrations._samples import this_ranks_batches
 from isotropy.integrations._saved import load_penalty, save_penalty
 from isotropy.integrations._terms import Terms
 from isotropy.integrations._tracking import Tracker, numbers
@@ -116,6 +119,40 @@ def test_a_term_without_a_gradient_has_no_ratio(frozen: str) -> None:
     pair = (without, with_gradient) if frozen == "task" else (with_gradient, without)
     terms.compare(*pair, layer.parameters())
     assert terms.logs() == {}
+
+
+ROWS = 72
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_a_refresh_gets_the_training_data_in_random_order(
+    monkeypatch: pytest.MonkeyPatch, world: int
+) -> None:
+    """Then the first batches are a sample of all, which the ranks divide among them."""
+    monkeypatch.setattr("isotropy.ranks.world_size", lambda: world)
+
+    def dealt(rank: int, seed: int) -> list[int]:
+        trainer = SimpleNamespace(
+            train_dataset=[{"x": torch.tensor(i)} for i in range(ROWS)],
+            args=SimpleNamespace(train_batch_size=4, process_index=rank),
+            data_collator=default_collate,
+            _get_collator_with_removed_columns=lambda collator: collator,
+            model=None,
+        )
+        batches = list(this_ranks_batches(trainer, seed))
+        assert {len(batch["x"]) for batch in batches} == {4}
+        return [int(i) for batch in batches for i in batch["x"]]
+
+    orders = []
+    for seed in (0, 1):
+        parts = [dealt(rank, seed) for rank in range(world)]
+        assert parts == [dealt(rank, seed) for rank in range(world)]
+        orders.append([i for together in zip(*parts, strict=True) for i in together])
+        assert sorted(orders[-1]) == list(range(ROWS))
+        # Of every eight rows of the data some are in the first half of the order.
+        counts = np.bincount(np.array(orders[-1][: ROWS // 2]) // 8, minlength=ROWS // 8)
+        assert counts.min() >= 1
+    assert orders[0] != orders[1] != list(range(ROWS))
 
 
 def test_undefined_numbers_are_left_out() -> None:

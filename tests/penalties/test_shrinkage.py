@@ -145,6 +145,25 @@ def test_tokens_are_drawn_from_all_of_a_batch():
     assert (counts - 60 * 6 / PER_BATCH).abs().max() < 5 * 3.6
 
 
+def texts_taken(size, *, texts=64, points=LAYERS * 40):
+    """Of how many texts a refresh takes tokens, given them in batches of some size."""
+    ids = torch.arange(texts * TOKENS).reshape(texts, TOKENS)
+    given = [
+        {"input_ids": part, "attention_mask": torch.ones_like(part)} for part in ids.split(size)
+    ]
+    found = refreshed(OneHot(texts * TOKENS), given, points=points)
+    chosen = found.diagonal().reshape(LAYERS, texts, TOKENS)[0] > 0
+    assert int(chosen.sum()) == 40
+    return int(chosen.any(dim=1).sum())
+
+
+def test_one_large_batch_is_a_sample_of_more_texts_than_small_ones():
+    assert texts_taken(1) == 7  # all tokens of the first six texts, and four of the seventh
+    assert texts_taken(4) == 8
+    assert texts_taken(16) == 16
+    assert texts_taken(64) > 24
+
+
 def test_batches_are_read_no_further_than_needed(model):
     def endless():
         while True:

@@ -103,13 +103,16 @@ class IStar(Penalty):
     def refresh(self, model: nn.Module, batches: Iterable[Any], points: int = 250_000) -> None:
         """Take Σ_S from the states of some batches of training data, in evaluation mode.
 
-        Every rank gives its part of the points and every layer the same tokens, drawn at random
-        of a batch that has too many. All ranks get the same matrix. Does nothing if `shrinkage` was
-        given.
+        Batches are read until there are enough points and no further, as the paper's partial
+        forward pass: they are to come in random order, as the trainers give them. A batch that has
+        too many gives some of its tokens, drawn at random of all of its texts, so that one large
+        batch is a sample of no fewer texts than small ones are. Every rank gives its part of the
+        points and every layer the same tokens. All ranks get the same matrix. Does nothing if
+        `shrinkage` was given.
 
         Args:
             model: a Hugging Face model; it is left in the mode that it was in.
-            batches: its inputs as dicts; labels are not looked at.
+            batches: its inputs as dicts, in random order; labels are not looked at.
             points: how many rows to take, of all layers together.
 
         Raises:

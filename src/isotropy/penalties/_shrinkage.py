@@ -28,11 +28,12 @@ def sample_covariance(
     """d×d in float32, the covariance of a site's rows over the batches of all ranks.
 
     All layers of the site give the same tokens. Of a batch with more of them than are still wanted
-    some are drawn at random.
+    some are drawn at random. To take a few of each batch instead would cost as many more forward
+    passes, and so would a larger share of the training data.
 
     Args:
         model: a Hugging Face model.
-        batches: its inputs, as dicts of tensors; taken until there are enough rows.
+        batches: its inputs, as dicts of tensors, in random order; read until there are enough rows.
         site: which rows.
         points: how many rows, over all ranks and all layers; of each layer one at least.
         include_padding: whether padding counts.
