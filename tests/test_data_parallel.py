@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from isotropy import Representations
@@ -266,6 +268,62 @@ def test_a_data_parallel_model_gets_the_gradients_of_one_process(ranks_of, penal
                 assert float((grad - alone[parameter]).norm()) <= 1e-9 * float(size), parameter
 
 
+SHARDED = ("persistent-entropy", "i-star", "cosine", "spectrum-pol")
+
+
+def sharded(rank):
+    """The same of a model whose weights are divided among the ranks; of its vocabulary, an error.
+
+    A part by itself keeps its weights divided between forward and backward; the others are whole.
+    """
+    found = {}
+    mesh = init_device_mesh("cpu", (2,))
+    for penalty in SHARDED:
+        for site in ("cls@last", "tokens@all", "head", "vocabulary"):
+            model = Tiny().double()
+            fully_shard(model.body["embedding"], mesh=mesh)
+            fully_shard(model, mesh=mesh)
+            try:
+                grads = trained(make(penalty, site=site), [batch_of(rank, 0)], model)
+            except SettingError as error:
+                found[penalty, site] = str(error)
+            else:
+                found[penalty, site] = {name: grad.full_tensor() for name, grad in grads.items()}
+    return found
+
+
+@pytest.mark.parametrize("penalty", SHARDED)
+@pytest.mark.parametrize("site", ["cls@last", "tokens@all", "head"])
+def test_a_sharded_model_gets_the_gradients_of_one_process(ranks_of, penalty, site):
+    alone = trained(
+        make(penalty, site=site),
+        [as_one([batch_of(rank, 0) for rank in range(2)])],
+        Tiny().double(),
+    )
+    size = torch.cat([grad.flatten() for grad in alone.values()]).norm()
+    assert size > 0
+    for found in ranks_of(2):
+        for parameter, grad in found["sharded"][penalty, site].items():
+            assert float((grad - alone[parameter]).norm()) <= 1e-9 * float(size), parameter
+
+
+@pytest.mark.parametrize("penalty", SHARDED)
+def test_weights_that_are_sharded_are_an_error(ranks_of, penalty):
+    for found in ranks_of(2):
+        message = found["sharded"][penalty, "vocabulary"]
+        assert message.startswith(
+            "got site 'vocabulary' and weights that are sharded over ranks (FSDP, DeepSpeed ZeRO-3)"
+        )
+
+
+def test_a_rank_without_labels_leaves_one_cloud(ranks_of):
+    """Ranks may have batches of different data sets."""
+    x = torch.cat([part(20, seed=rank)["x"] for rank in range(2)])
+    expected = make("persistent-entropy")(Representations.from_cloud(x))
+    for found in ranks_of(2):
+        torch.testing.assert_close(found["half-labelled"], expected)
+
+
 # --------------------------------------------------------------------------- what is not a gradient
 
 
@@ -399,6 +457,11 @@ def main(folder, rank, size):
     found = {"clouds": clouds_on(rank, size)}
     if size == 2:
         found["models"] = models_on(rank)
+        found["sharded"] = sharded(rank)
+        given = part(20, seed=rank)
+        labels = given["labels"] if rank else None
+        cloud = Representations.from_cloud(given["x"], labels)
+        found["half-labelled"] = make("persistent-entropy")(cloud)
         found["refreshed"] = {
             250_000: refreshed(rank, size, 250_000),
             "one": refreshed(rank, size, 250_000, some=rank == 0),

@@ -246,7 +246,18 @@ class Representations:
                 f"got site {str(site)!r}, for which no weight matrix was found, expected a model "
                 f"with one; pass model= to from_output, or {site.pool}= to Representations"
             )
+        if _is_sharded(weight):
+            raise SettingError(
+                f"got site {str(site)!r} and weights that are sharded over ranks (FSDP, DeepSpeed "
+                "ZeRO-3), expected a whole matrix on every rank; take a site of states, such as "
+                "'cls@last', or train without sharding them"
+            )
         return weight
+
+
+def _is_sharded(weight: Tensor) -> bool:
+    """Whether a rank holds but a part of a matrix: FSDP2's, FSDP's and ZeRO-3's marks of that."""
+    return any(hasattr(weight, mark) for mark in ("placements", "_fsdp_flattened", "ds_id"))
 
 
 def _entry(output: Any, name: str) -> Any:

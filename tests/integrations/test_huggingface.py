@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PrinterCallback, Trainer
 
 import isotropy
-from isotropy import penalties
+from isotropy import layers, penalties
 from isotropy.errors import SettingError, SourceError
 from isotropy.integrations.huggingface import (
     IsotropyCallback,
@@ -731,6 +731,26 @@ def test_settings_that_make_no_sense_are_errors(
         settings = settings | {"track_dataset": tiny.sentences(8)}
     with pytest.raises(SettingError, match=message):
         make(tiny.classifier(), arguments(), tiny.sentences(8), **settings)
+
+
+@pytest.mark.parametrize("with_flow", [False, True])
+def test_several_gpus_in_one_process_are_an_error(
+    make: Callable[..., Any], tiny: Tiny, arguments: Arguments, with_flow: bool
+) -> None:
+    two_gpus = arguments()
+    assert two_gpus.n_gpu == 0
+    two_gpus._n_gpu = 2  # where there are two that CUDA_VISIBLE_DEVICES shows
+    model = tiny.classifier()
+    make(model, two_gpus, tiny.sentences(8))  # without a penalty, the trainer's own matter
+    if with_flow:
+        layers.attach(model, layers.Flow(8))
+    with pytest.raises(SettingError, match=r"got 2 GPUs in one process .*torchrun --nproc-per-nod"):
+        make(
+            model,
+            two_gpus,
+            tiny.sentences(8),
+            penalty=None if with_flow else penalties.Cosine(),
+        )
 
 
 def test_a_model_without_states_is_an_error(tiny: Tiny, arguments: Arguments) -> None:

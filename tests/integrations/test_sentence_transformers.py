@@ -402,6 +402,24 @@ def test_too_few_points_for_a_refresh(model: SentenceTransformer) -> None:
         IsotropyCallback(trainer, refresh_points=0)
 
 
+def test_several_gpus_in_one_process_are_an_error(model: SentenceTransformer) -> None:
+    loss = IsotropyLoss(model, ranking(model), penalties.Cosine()).train()
+    trainer = SimpleNamespace(loss=loss, args=SimpleNamespace(n_gpu=2, world_size=1))
+    with pytest.raises(SettingError, match=r"got 2 GPUs in one process .*torchrun --nproc-per-nod"):
+        IsotropyCallback(trainer)
+    loss.model = nn.DataParallel(model)  # as the trainer does
+    loss.model.device_ids = [0, 1]
+    with pytest.raises(SettingError, match="got 2 GPUs in one process"):
+        loss([model.preprocess([pair[i] for pair in PAIRS[:4]]) for i in (0, 1)], None)
+
+
+def test_ranks_need_the_loss_for_every_data_set(model: SentenceTransformer) -> None:
+    both = {"a": IsotropyLoss(model, ranking(model), penalties.Cosine()), "b": ranking(model)}
+    trainer = SimpleNamespace(loss=both, args=SimpleNamespace(n_gpu=0, world_size=2))
+    with pytest.raises(SettingError, match="got 2 losses with 1 IsotropyLoss in them on 2 ranks"):
+        IsotropyCallback(trainer)
+
+
 def test_a_trainer_without_the_loss_is_an_error() -> None:
     with pytest.raises(SettingError, match="whose loss has 0 IsotropyLoss in it, expected one"):
         IsotropyCallback(SimpleNamespace(loss=nn.Identity()))

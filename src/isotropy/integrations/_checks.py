@@ -39,6 +39,21 @@ def as_steps(name: str, steps: int | None) -> int | None:
     raise SettingError(f"got {name}={steps!r}, expected a whole number from 1 up, or None")
 
 
+def require_one_device(devices: int) -> None:
+    """A batch's penalty needs all of its rows in one process of its own.
+
+    Raises:
+        SettingError: one process has several devices, among which `torch.nn.DataParallel` divides
+            each batch.
+    """
+    if devices > 1:
+        raise SettingError(
+            f"got {devices} GPUs in one process (torch.nn.DataParallel), expected one process a "
+            f"GPU; start it with torchrun --nproc-per-node {devices}, or give it one GPU with "
+            "CUDA_VISIBLE_DEVICES=0"
+        )
+
+
 def needs_refresh(penalty: Penalty | None) -> bool:
     """Whether the penalty does anything at an epoch's start."""
     return penalty is not None and type(penalty).refresh is not Penalty.refresh

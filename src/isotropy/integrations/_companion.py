@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from isotropy.errors import SettingError, unknown_name
 from isotropy.integrations._cached import CachedPenalty, same_randomness
-from isotropy.integrations._checks import as_penalty, as_steps, needs_refresh
+from isotropy.integrations._checks import (
+    as_penalty,
+    as_steps,
+    needs_refresh,
+    require_one_device,
+)
 from isotropy.integrations._item_count import ignores_item_count
 from isotropy.integrations._samples import decoder_mask, fixed_batches, this_ranks_batches
 from isotropy.integrations._saved import load_penalty, save_penalty
@@ -95,6 +100,8 @@ class Companion:
         self._next = 0
         self._cached: CachedPenalty | None = None
         adds = penalty is not None or bool(learning_by_themselves(trainer.model))
+        if adds:
+            require_one_device(trainer.args.n_gpu)
         self._knows_reduction = not (averages or adds)
         self._restored = False
         self._last_tracked: int | None = None

@@ -111,7 +111,9 @@ class IsotropyTrainer(_WithPenalty, Trainer):
     trainer makes, under the same schedule and weight decay; gradients of such a layer are clipped
     by themselves. An optimizer of your own stays as it is: see `layers.parameter_groups`.
 
-    Weights that are sharded over ranks (FSDP, DeepSpeed) have not been tried.
+    Several GPUs need a process each, as `torchrun` starts them: `torch.nn.DataParallel`, which
+    `Trainer` takes otherwise, is refused. Weights that are sharded over ranks (FSDP, DeepSpeed)
+    have not been tried with this trainer; a penalty on such a weight matrix is refused.
 
     Args:
         arguments: the `Trainer`'s.

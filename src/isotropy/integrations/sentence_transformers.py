@@ -19,7 +19,12 @@ from isotropy import ranks
 from isotropy.errors import MissingExtraError, SettingError, unknown_name
 from isotropy.integrations._adapter import Adapter
 from isotropy.integrations._cached import same_randomness
-from isotropy.integrations._checks import as_penalty, as_steps, needs_refresh
+from isotropy.integrations._checks import (
+    as_penalty,
+    as_steps,
+    needs_refresh,
+    require_one_device,
+)
 from isotropy.integrations._saved import load_penalty, save_penalty
 from isotropy.integrations._terms import Terms
 from isotropy.integrations._tracking import as_measures, numbers
@@ -54,6 +59,10 @@ class IsotropyLoss(nn.Module):
     whole embedding, once. One for several layers (`AdaptiveLayerLoss`) embeds a batch once for
     each, and all of these embeddings are the cloud. Losses that cache gradients go through the
     batch twice, the first time without a graph, and are refused.
+
+    Under `torchrun` the cloud is the batch of all ranks. With several data sets the trainer may
+    give the ranks batches of different ones: then the loss of each has to be an `IsotropyLoss`,
+    and rows have classes where those of all ranks have labels.
 
     Args:
         model: the model that is trained.
@@ -109,6 +118,8 @@ class IsotropyLoss(nn.Module):
                 "got an IsotropyLoss inside a loss for several dimensions, expected it outside; "
                 "write IsotropyLoss(model, MatryoshkaLoss(model, loss, dimensions), penalty)"
             )
+        if isinstance(self.model, nn.DataParallel):
+            require_one_device(len(self.model.device_ids))
         outputs: list[dict[str, Any]] = []
         last = list(self._model[0].children())[-1]
         with last.register_forward_hook(lambda _, __, features: outputs.append({**features})):
@@ -264,6 +275,13 @@ class IsotropyCallback(TrainerCallback):
         self.penalty = found[0].penalty
         self.refresh_points = whole_number("refresh_points", refresh_points, low=2)
         self._restored = False
+        require_one_device(trainer.args.n_gpu)
+        if trainer.args.world_size > 1 and len(found) < len(losses):
+            raise SettingError(
+                f"got {len(losses)} losses with {len(found)} IsotropyLoss in them on "
+                f"{trainer.args.world_size} ranks, expected one in each: ranks may have batches "
+                "of different data sets, and would wait for each other"
+            )
         for name, method in (
             ("log", self._log),
             ("_save_optimizer_and_scheduler", self._save),

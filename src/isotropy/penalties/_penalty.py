@@ -111,12 +111,18 @@ class Penalty(nn.Module, ABC):
         return x if rows.shared else ranks.total(x, self.group)
 
     def everyones(self, rows: Rows) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The rows of all ranks in one tensor, which of them count, and their labels."""
+        """The rows of all ranks in one tensor, which of them count, and their labels.
+
+        There are no labels where a rank has none, as its batch may be of another data set.
+        """
         x, mask, labels = rows.joined()
         if rows.shared or ranks.world_size(self.group) == 1:
             return x, mask, labels
         if mask is None:  # other ranks may have one
             mask = torch.ones_like(x[:, 0], dtype=torch.bool)
+        lacking = torch.full((), float(labels is None), device=x.device)
+        if bool(ranks.largest(lacking, self.group)):
+            labels = None
         return (
             ranks.gathered(x, self.group),
             ranks.gathered(mask, self.group),
