@@ -21,7 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
+from isotropy import ranks
 from isotropy.errors import MissingExtraError, SettingError
 from isotropy.integrations._adapter import Adapter, as_representations
 from isotropy.integrations._cached import same_randomness
@@ -70,7 +72,8 @@ class IsotropyCallback(Callback):
         track: names of measures.
         track_steps: after how many steps they are measured; None for whenever the trainer logs.
             They are measured at the start, too.
-        track_batches: on which batches; by default the first eight for validation.
+        track_batches: on which batches, the same on every rank; by default the first eight for
+            validation of every rank.
         track_site: which rows are measured, where representations have several.
 
     Raises:
@@ -180,7 +183,6 @@ class IsotropyCallback(Callback):
             )
         task: Tensor = output["loss"]
         term = self.penalty(as_representations(output[_SHOWN]))
-        logs = {"task_loss": task.detach(), "penalty": term.detach()}
         step = trainer.global_step
         if (
             self.compare_steps is not None
@@ -190,7 +192,7 @@ class IsotropyCallback(Callback):
             self._last_compared = step
             self.terms.compare(task, term, module.parameters())
             self._log(trainer, self.terms.logs())
-        module.log_dict(logs, batch_size=1)
+        module.log_dict(_everyones(task_loss=task, penalty=term), batch_size=1)
         rest = {key: value for key, value in output.items() if key != _SHOWN}
         return {**rest, "loss": task + term.to(task.dtype)}
 
@@ -201,10 +203,8 @@ class IsotropyCallback(Callback):
             return output
         is_dict = isinstance(output, Mapping)
         loss: Tensor = output["loss"] if is_dict else output
-        logs = {"layer_loss": own.detach()}
-        if self.penalty is None:
-            logs["task_loss"] = loss.detach()
-        module.log_dict(logs, batch_size=1)
+        task = {"task_loss": loss} if self.penalty is None else {}
+        module.log_dict(_everyones(layer_loss=own, **task), batch_size=1)
         loss = loss + own.to(loss.dtype)
         return {**output, "loss": loss} if is_dict else loss
 
@@ -233,14 +233,13 @@ class IsotropyCallback(Callback):
             return
         batches = self.track_batches
         if batches is None:
-            loader = trainer.val_dataloaders
-            if loader is None:
+            if trainer.val_dataloaders is None:
                 raise SettingError(
                     "got measures to track but neither track_batches nor data for validation, "
                     "expected data to measure on; pass track_batches="
                 )
             with same_randomness():
-                batches = list(islice(loader, _VALIDATION_BATCHES))
+                batches = _validation_batches(trainer.val_dataloaders, trainer.world_size)
         self._tracker = Tracker(
             self.track, [{"batch": batch} for batch in batches], site=self.track_site
         )
@@ -288,7 +287,8 @@ class IsotropyCallback(Callback):
         self._last_tracked = step
         with same_randomness():
             found = self._tracker(_adapter(trainer, module))
-        self._log(trainer, found)
+        # Whatever batches the others were given: what waits for a number must find the same one.
+        self._log(trainer, trainer.strategy.broadcast(found))
 
     @staticmethod
     def _log(trainer: Trainer, found: dict[str, float]) -> None:
@@ -330,6 +330,31 @@ def _adapter(trainer: Trainer, module: LightningModule) -> Adapter:
         return shown
 
     return Adapter(module, show)
+
+
+def _everyones(**values: Tensor) -> dict[str, Tensor]:
+    """The means over all ranks, each of which logs them. Lightning's `sync_dist` makes all wait."""
+    found = {key: value.detach() for key, value in values.items()}
+    if (world := ranks.world_size()) == 1:
+        return found
+    means = ranks.total(torch.stack([value.double() for value in found.values()])) / world
+    return dict(zip(found, means.unbind(), strict=True))
+
+
+def _validation_batches(loader: Any, world: int) -> list[Any]:
+    """The first batches for validation: those of all ranks, for each of them."""
+    batches = getattr(loader, "batch_sampler", None)
+    dealt = getattr(loader if batches is None else batches, "sampler", None)
+    if not isinstance(dealt, DistributedSampler):
+        return list(islice(loader, _VALIDATION_BATCHES))
+    whole = copy(dealt)
+    whole.num_replicas, whole.rank = 1, 0
+    whole.num_samples = whole.total_size = len(whole.dataset)  # type: ignore[arg-type]
+    size = None if batches is None else batches.batch_size
+    loader = DataLoader(
+        loader.dataset, batch_size=size, sampler=whole, collate_fn=loader.collate_fn
+    )
+    return list(islice(loader, world * _VALIDATION_BATCHES))
 
 
 def _batches(trainer: Trainer) -> Iterator[dict[str, Any]]:
