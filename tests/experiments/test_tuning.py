@@ -473,3 +473,68 @@ def test_files_that_are_no_store_are_left_alone(tmp_path: Path) -> None:
         search(GRID, tmp_path / "nowhere" / "tuning.db")
     with pytest.raises(StoreError, match="no file of searches"):
         search(GRID, tmp_path)
+
+
+def test_a_line_that_was_not_written_to_its_end_is_taken_away(store: Path) -> None:
+    whole = search(GRID, store, trials=5)
+    with store.open("ab") as file:
+        file.write(b'{"op_code": 5, "worker')
+    engine = FakeEngine()
+    assert search(GRID, store, engine, trials=5).found == whole.found
+    assert not engine.specs
+    assert search(GRID, store, trials=50).found[0].trials[:5] == whole.found[0].trials
+
+
+def test_a_disk_without_room_is_named(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    def score(spec: RunSpec) -> float:
+        monkeypatch.setattr("os.fsync", full)
+        return 0.5
+
+    engine = FakeEngine(score)
+    with pytest.raises(StoreError, match=r"cannot be written \(No space left on device"):
+        search(GRID, store, engine, trials=3)
+    assert engine.stopped
+    monkeypatch.undo()
+    assert len(tried(search(GRID, store, trials=3))) == 3
+
+
+class HereEngine(FakeEngine):
+    """Trains, in this process."""
+
+    def start(self, spec: RunSpec, place: Place) -> None:
+        self.place = place
+        super().start(spec, place)
+
+    def wait(self, seconds: float) -> list[Event]:
+        from isotropy.experiments.train import train
+
+        spec = self._going.pop(0)
+        return [Finished(spec.id, train(spec, self.place))]
+
+
+def test_a_real_search(store: Path, tiny_model: Callable[[str], str], toys: dict[str, Any]) -> None:
+    text = f"""
+        models = ["{tiny_model("bert")}"]
+        tasks = ["toy"]
+        methods = ["none"]
+        seeds = 2
+
+        [train]
+        max_steps = 20
+        batch_size = 8
+
+        [tuning.none]
+        "train.learning_rate" = [1e-9, 1e-2]
+    """
+    tuned = search(textwrap.dedent(text), store, HereEngine(), seeds=2, share=0.4)
+    (found,) = tuned.found
+    assert found.metric == "accuracy"
+    assert found.best is not None
+    assert found.best.settings == {"train.learning_rate": 1e-2}
+    assert set(found.best.scores) == {2, 3}
+    idle = FakeEngine()
+    assert search(textwrap.dedent(text), store, idle, seeds=2, share=0.4).found == tuned.found
+    assert not idle.specs
