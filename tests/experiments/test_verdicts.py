@@ -77,7 +77,7 @@ def test_an_effect_that_is_there_is_supported(simulated: Make) -> None:
     assert "points higher than with no method on average over 3 cells (95 % interval" in (
         verdict.sentence
     )
-    assert "corrected p < .001; above 0 in 3 of 3; 30 runs)." in verdict.sentence
+    assert "corrected p < .001; positive in 3 of 3; 30 runs)." in verdict.sentence
 
 
 def test_the_opposite_is_contradicted(simulated: Make) -> None:
@@ -290,7 +290,7 @@ def test_time(simulated: Make) -> None:
     verdict = judged("C5", runs(4.2, "a"))
     assert verdict.status == "supported"
     assert math.exp(verdict.findings[0].estimate or 0) == pytest.approx(4.2, rel=0.03)
-    assert "flow: an epoch takes 4.2 times the seconds on average over 2 cells" in verdict.sentence
+    assert "flow: an epoch takes 4.16 times the seconds on average over 2 cells" in verdict.sentence
     assert judged("C5", runs(0.5, "a")).status == "contradicted"
     assert judged("C5", runs(4.2, "another")).status == "untested"
 

@@ -77,9 +77,9 @@ class Cell:
 
 
 def cells_of(runs: "Iterable[StoredRun]", baseline: str = BASELINE) -> list[Cell]:
-    """The cells, in the order of their first runs, baselines before methods.
+    """The cells: by model, task, protocol and method, each in the order in which they come.
 
-    Models and tasks keep the order in which they come.
+    Of the methods the baseline is the first.
     """
     found: dict[str, list[StoredRun]] = {}
     for run in runs:
@@ -89,27 +89,14 @@ def cells_of(runs: "Iterable[StoredRun]", baseline: str = BASELINE) -> list[Cell
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.model, cell.task), []).append(cell)
-    for group in groups.values():
-        group.sort(key=lambda cell: not is_baseline(cell, baseline))
     models = list(dict.fromkeys(cell.model for cell in cells))
     tasks = list(dict.fromkeys(cell.task for cell in cells))
     return [
-        Cell(cell.runs, setting)
+        cell
         for model in models
         for task in tasks
-        for cell, setting in _settled(groups.get((model, task), []))
+        for cell in _ordered(groups.get((model, task), []), baseline)
     ]
-
-
-def baseline_of(cell: Cell, cells: Sequence[Cell], baseline: str = BASELINE) -> Cell | None:
-    """The cell without a method under the same protocol, if there is one.
-
-    Args:
-        cell: of a method.
-        cells: where to look.
-        baseline: the name or the label of what counts as no method.
-    """
-    return peer_of(cell, [other for other in cells if is_baseline(other, baseline)])
 
 
 def peer_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
@@ -121,25 +108,25 @@ def peer_of(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
 
 def is_baseline(cell: Cell, baseline: str = BASELINE) -> bool:
     """Whether a cell is what the others are compared with."""
-    return baseline in (cell.method.name, cell.method.label)
+    return cell.method.name == baseline or cell.method.label == baseline
 
 
-def _settled(cells: Sequence[Cell]) -> list[tuple[Cell, str]]:
+def _ordered(cells: Sequence[Cell], baseline: str) -> list[Cell]:
     """Cells of one model and task, each with what tells its protocol from that of the others."""
-    flat = [
-        dict(
-            _leaves(cell.spec.model_dump(mode="json", exclude={"seed", "method", "model", "task"}))
-        )
-        for cell in cells
-    ]
-    names = list(dict.fromkeys(name for leaves in flat for name in leaves))
+    own = {"seed", "method", "model", "task"}
+    flat = [dict(_leaves(cell.spec.model_dump(mode="json", exclude=own))) for cell in cells]
+    names = dict.fromkeys(name for leaves in flat for name in leaves)
     differing = [
         name for name in names if len({json.dumps(leaves.get(name)) for leaves in flat}) > 1
     ]
-    return [
-        (cell, " ".join(f"{name}={_short(leaves.get(name))}" for name in differing))
-        for cell, leaves in zip(cells, flat, strict=True)
+    settings = [
+        " ".join(f"{name}={_short(leaves.get(name))}" for name in differing) for leaves in flat
     ]
+    order = list(dict.fromkeys(settings))
+    found = [Cell(cell.runs, setting) for cell, setting in zip(cells, settings, strict=True)]
+    return sorted(
+        found, key=lambda cell: (order.index(cell.setting), not is_baseline(cell, baseline))
+    )
 
 
 def _leaves(tree: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from isotropy.experiments import statistics
-from isotropy.experiments._cells import Cell, cells_of, is_baseline
+from isotropy.experiments._cells import Cell, is_baseline
 from isotropy.experiments._claims import EARLY_LAYERS, SAME_SIGN, TRAINING, Claim, Selector
 from isotropy.experiments._plan_file import Report
 from isotropy.experiments._reading import (
@@ -81,21 +81,17 @@ class _Term:
 
 
 def evidence(
-    claim: Claim, runs: "Iterable[StoredRun]", report: Report, *, everywhere: bool = False
+    claim: Claim, whole: Sequence[Cell], report: Report, *, everywhere: bool = False
 ) -> list[Evidence]:
     """What the runs say of each method that a claim names; nothing of those that were not run.
 
     Args:
         claim: a claim about runs.
-        runs: with their series, where the claim is about training.
+        whole: all cells, of runs with their series where the claim is about training.
         report: which score is meant.
         everywhere: on all tasks, not only on those of the claim.
     """
-    cells = [
-        cell
-        for cell in cells_of(runs, report.baseline)
-        if cell.results and (everywhere or cell.task in claim.tasks)
-    ]
+    cells = [cell for cell in whole if cell.results and (everywhere or cell.task in claim.tasks)]
     if SECONDS in claim.measures:
         cells = [part for cell in cells for part in _by_machine(cell)]
     found = []

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isotropy.errors import SettingError, unknown_name
+from isotropy.experiments._cells import Cell, cells_of
 from isotropy.experiments._plan_file import Report
 
 if TYPE_CHECKING:
@@ -26,6 +28,11 @@ class Gathered:
     plan: str
     report: Report
     runs: "tuple[StoredRun, ...]"
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """The runs in cells, in the order of a table."""
+        return cells_of(self.runs, self.report.baseline)
 
 
 def gathered(runs: "Runs | Sequence[StoredRun] | str | Path", plan: str | None = None) -> Gathered:

@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import TYPE_CHECKING
 
 from isotropy.experiments import statistics
-from isotropy.experiments._cells import Cell, baseline_of, cells_of, is_baseline
+from isotropy.experiments._cells import Cell, is_baseline, peer_of
 from isotropy.experiments._plan_file import Report
 from isotropy.experiments._reading import (
     SCORE,
@@ -17,9 +16,6 @@ from isotropy.experiments._reading import (
     values,
 )
 from isotropy.experiments.statistics import Contrast, Effect, Summary, Value
-
-if TYPE_CHECKING:
-    from isotropy.experiments.store import StoredRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +69,7 @@ class Row:
 
 
 def rows_of(
-    runs: "Iterable[StoredRun]",
+    cells: Sequence[Cell],
     report: Report,
     name: str = SCORE,
     *,
@@ -82,13 +78,13 @@ def rows_of(
     """The rows of a table, in its order, corrected over all of its comparisons.
 
     Args:
-        runs: all runs of the table.
+        cells: all cells of the table.
         report: which score is meant, and what is compared with what.
         name: `score`, a metric, a measure or `seconds_per_epoch`.
         alpha: of the tests, for the smallest difference that they could have shown.
     """
-    cells = cells_of(runs, report.baseline)
-    rows = [_row(cell, cells, report, name) for cell in cells]
+    baselines = [cell for cell in cells if is_baseline(cell, report.baseline)]
+    rows = [_row(cell, baselines, report, name) for cell in cells]
     corrected = statistics.holm([row.p for row in rows])
     tests = sum(row.p is not None for row in rows)
     return [
@@ -103,7 +99,7 @@ def rows_of(
     ]
 
 
-def _row(cell: Cell, cells: Sequence[Cell], report: Report, name: str) -> Row:
+def _row(cell: Cell, baselines: Sequence[Cell], report: Report, name: str) -> Row:
     mine = values(cell, name, report.score, report.metrics)
     row = Row(
         cell=cell,
@@ -113,7 +109,7 @@ def _row(cell: Cell, cells: Sequence[Cell], report: Report, name: str) -> Row:
         values=mine,
         summary=statistics.summary(list(mine.values())),
     )
-    baseline = None if row.is_baseline else baseline_of(cell, cells, report.baseline)
+    baseline = None if row.is_baseline else peer_of(cell, baselines)
     if baseline is not None:
         other = values(baseline, name, report.score, report.metrics)
         difference = statistics.welch(list(mine.values()), list(other.values()))

@@ -73,7 +73,7 @@ def _sureness(finding: "Finding") -> str:
     p = finding.p_against if finding.status == "contradicted" else finding.p_for
     parts.append("no test: too few runs, or no scatter" if p is None else _corrected(p))
     if one.cells > 1:
-        parts.append(f"above 0 in {one.above} of {one.cells}")
+        parts.append(f"positive in {one.above} of {one.cells}")
     parts.append(counted(one.runs, "run"))
     return "; ".join(parts)
 

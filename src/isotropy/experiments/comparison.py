@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isotropy.errors import MissingExtraError
+from isotropy.experiments._cells import cells_of
 from isotropy.experiments._gathered import gathered
 from isotropy.experiments._plan_file import Report
 from isotropy.experiments._reading import SECONDS, Score, values
@@ -62,7 +63,7 @@ def compare(
     given = {"score": score, "centre": centre, "baseline": baseline, "metrics": metrics}
     changed = {name: value for name, value in given.items() if value is not None}
     report = Report.read({**dict(table.report), **changed})
-    rows = rows_of(table.runs, report)
+    rows = rows_of(cells_of(table.runs, report.baseline), report)
     measures = measured(rows, report.score)
     frame = pandas.DataFrame([_record(row, report, measures, level) for row in rows])
     frame = frame.reindex(columns=[*_COLUMNS, *measures, "notes"])

@@ -30,7 +30,7 @@ def sentence(runs: "Runs | Sequence[StoredRun] | str | Path", *, plan: str | Non
         SettingError: there are no runs, or those of several plans.
     """
     table = gathered(runs, plan)
-    rows = rows_of(table.runs, table.report)
+    rows = rows_of(table.cells, table.report)
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.cell.protocol, []).append(row)

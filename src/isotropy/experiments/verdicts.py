@@ -21,7 +21,6 @@ from isotropy.errors import SettingError
 from isotropy.experiments._claims import Claim, claims, find_claim
 from isotropy.experiments._evidence import Evidence, evidence
 from isotropy.experiments._gathered import Gathered, gathered
-from isotropy.experiments._plan_file import Report
 from isotropy.experiments._reading import SCORE
 from isotropy.experiments._verdict_words import sentence
 from isotropy.experiments.statistics import ALPHA, Contrast, Interval, holm
@@ -131,18 +130,13 @@ def judge(
     simulate: bool = False,
 ) -> list[Verdict]:
     """The verdicts on some claims by the runs of one table; see `verdicts`."""
-    found = [
-        (claim, _evidence(claim, table.runs, table.report, everywhere, simulate))
-        for claim in wanted
-    ]
+    found = [(claim, _evidence(claim, table, everywhere, simulate)) for claim in wanted]
     return _judged(found, margin)
 
 
-def _evidence(
-    claim: Claim, runs: "Sequence[StoredRun]", report: Report, everywhere: bool, simulate: bool
-) -> list[Evidence]:
+def _evidence(claim: Claim, table: Gathered, everywhere: bool, simulate: bool) -> list[Evidence]:
     if claim.tasks:
-        return evidence(claim, runs, report, everywhere=everywhere)
+        return evidence(claim, table.cells, table.report, everywhere=everywhere)
     if not simulate:
         return []
     from isotropy.experiments._sample_size import of_small_samples

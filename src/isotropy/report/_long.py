@@ -49,7 +49,7 @@ def csv(runs: "Runs | Sequence[StoredRun] | str | Path", *, plan: str | None = N
 
 
 def _records(table: Gathered) -> Iterable[dict[str, Any]]:
-    mains = rows_of(table.runs, table.report)
+    mains = rows_of(table.cells, table.report)
     for row in mains:
         yield _record(row, table, "score")
     results = [result for row in mains for result in row.cell.results.values()]
@@ -57,7 +57,7 @@ def _records(table: Gathered) -> Iterable[dict[str, Any]]:
     measures = measured(mains, table.report.score)
     for kind, names in (("metric", metrics), ("measure", measures), ("cost", [SECONDS])):
         for name in names:
-            for main, row in zip(mains, rows_of(table.runs, table.report, name), strict=True):
+            for main, row in zip(mains, rows_of(table.cells, table.report, name), strict=True):
                 if row.values and (kind != "metric" or main.metric != name):
                     yield _record(row, table, kind)
 

@@ -39,7 +39,7 @@ def table(runs: "Runs | Sequence[StoredRun] | str | Path", *, plan: str | None =
 
 
 def _plan(found: Gathered) -> str:
-    rows = rows_of(found.runs, found.report)
+    rows = rows_of(found.cells, found.report)
     models = list(dict.fromkeys(row.cell.model for row in rows))
     parts = [tables.wrapped(_title(found))]
     parts += [_model([row for row in rows if row.cell.model == model], found) for model in models]
