@@ -36,7 +36,7 @@ def preview(
     """
     from isotropy.experiments.engines.local import worker_count
     from isotropy.experiments.estimate import estimate
-    from isotropy.experiments.execution import chosen
+    from isotropy.experiments._only import chosen
 
     specs, missing = plan.available(place, device=device, threads=threads)
     specs = chosen(specs, only)
