@@ -34,9 +34,9 @@ def preview(
         device: `auto`, `cpu` or `cuda`.
         progress: is told of the probes.
     """
+    from isotropy.experiments._only import chosen
     from isotropy.experiments.engines.local import worker_count
     from isotropy.experiments.estimate import estimate
-    from isotropy.experiments._only import chosen
 
     specs, missing = plan.available(place, device=device, threads=threads)
     specs = chosen(specs, only)
