@@ -226,6 +226,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"train": {"peft_settings": {"r": 8}}},
         "got train.peft_settings without train.peft, expected peft = 'lora'",
     ),
+    "columns of a task that has its own": (
+        {"data": {"columns": {"text": "t"}}},
+        "got data.columns for task cola, which has its own, expected task 'custom'",
+    ),
     "patience without a tuning split": (
         {"train": {"patience": 2}},
         "got train.patience=2 and no data.tune, expected a share of train .* set data.tune = 0.1",
@@ -382,6 +386,20 @@ def test_data_and_models_that_are_not_here_are_all_named(tmp_path: Path) -> None
     assert "got no data for cola, rte (" in said
     assert "leave it out with --set tasks=[...]" in said
     assert "\n" not in said
+
+
+def test_a_users_own_file_is_read_before_anything_runs(tmp_path: Path) -> None:
+    plan = Plan.parse(_toml.write({**GOOD, "tasks": ["custom"]}))
+    with pytest.raises(SourceError, match=r"name it with --data FILE$"):
+        plan.runs(Place(), device="cpu")
+    file = tmp_path / "my.csv"
+    file.write_text("words,class\nA,1\nB,2\n")
+    place = Place(files={"train": str(file)})
+    with pytest.raises(SourceError, match="plan.toml: got .* text"):
+        plan.runs(place, device="cpu")
+    file.write_text("words,class\n" + "A good one.,1\nA bad one.,2\n" * 10)
+    named = plan.override({"data.columns": {"text": "words", "label": "class"}})
+    assert len(named.runs(place, device="cpu")) == 4
 
 
 BAD_CHANGES: dict[str, tuple[dict[str, Any], str]] = {

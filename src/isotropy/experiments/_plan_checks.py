@@ -170,6 +170,11 @@ def _check_training(spec: RunSpec) -> None:
             f"got train.patience={train.patience} and no data.tune, expected a share of train that "
             "stopping looks at; set data.tune = 0.1, or leave patience out"
         )
+    if data.columns and spec.task != "custom":
+        raise SettingError(
+            f"got data.columns for task {spec.task}, which has its own, expected task 'custom'; "
+            "leave columns out"
+        )
     if spec.method.accumulate == "cached" and train.accumulation == 1:
         raise SettingError(
             "got accumulate='cached' with train.accumulation=1, expected several micro-batches a "

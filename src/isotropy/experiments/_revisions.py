@@ -3,6 +3,9 @@
 from isotropy.errors import MissingExtraError, SourceError
 from isotropy.experiments.spec import Place, RunSpec
 
+CUSTOM = "custom"
+"""The task of a user's own files."""
+
 
 class Revisions:
     """Looks at each model and each task's data once.
@@ -36,6 +39,9 @@ class Revisions:
             lines.append(f"got no model {names} ({why}); choose others with --set models=[...]")
         if self._missing_tasks:
             names, why = ", ".join(self._missing_tasks), next(iter(self._missing_tasks.values()))
+            if names == CUSTOM:
+                lines.append(why)  # which says what to do: no folder has a user's own data
+                return tuple(lines)
             lines.append(
                 f"got no data for {names} ({why}); name its folder with --data-dir, or leave it "
                 "out with --set tasks=[...]"
@@ -60,8 +66,13 @@ class Revisions:
 
         key = (spec.task, spec.data.model_dump_json())
         if key not in self._data:
+            task = find_task(spec.task)
             try:
-                self._data[key] = find_task(spec.task).revision(spec.data, self.place)
+                self._data[key] = task.revision(spec.data, self.place)
+                if (
+                    spec.task == CUSTOM
+                ):  # nobody has read these rows before: better now than in runs
+                    task.load(spec.data, self.place)
             except MissingExtraError:
                 raise
             except SourceError as error:
