@@ -23,9 +23,11 @@ SECTIONS = {
     "naive": "Formulas as they are written down",
     "penalties": "Penalties beside a training step and beside their formulas",
     "layers": "The isotropy layer's second stage",
+    "training": "A run beside the trainer it is built on",
     "streaming": "Larger than memory",
     "transforms": "Transforms of what is larger than memory",
     "intervals": "Intervals at 95 %",
+    "engines": "Runs at a time, and their store",
     "accelerator": "On a CUDA device",
 }
 

@@ -413,3 +413,18 @@ def test_a_scratch_that_is_a_file(spec: Callable[..., Any], tmp_path: Path) -> N
 def test_a_model_that_has_changed(spec: Callable[..., Any]) -> None:
     with pytest.raises(SettingError, match="expected 0123456789abcdef; its files have changed"):
         train(spec(model_revision="0123456789abcdef"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("method", ["none", "persistent-entropy", "i-star", "isotropy-layer"])
+def test_equal_results_on_a_gpu(spec: Callable[..., Any], precision: str, method: str) -> None:
+    made = spec(
+        device="cuda",
+        method={"name": method, **_SMALL.get(method, {})},
+        train={"max_steps": 4, "precision": precision},
+        measure={"track": ["iso_score"], "every": 2, "on": "batch", "arrays": True},
+    )
+    first = train(made)
+    assert values(train(made)) == values(first)
+    assert "gpu" in first.machine

@@ -2,14 +2,16 @@
 
 import os
 import platform
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from threadpoolctl import threadpool_limits
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from isotropy.errors import SettingError
 from isotropy.experiments.spec import RunSpec
@@ -45,17 +47,24 @@ def prepared(spec: RunSpec) -> Iterator[torch.device]:
 
 @contextmanager
 def _repeatable(device: str) -> Iterator[None]:
-    """Algorithms that give the same bits every time, where torch has them."""
+    """Algorithms that give the same bits every time, where torch has them.
+
+    On a GPU a few operations have none, such as running sums of long rows; and of attention only
+    the plain one repeats its gradients.
+    """
     strict = torch.are_deterministic_algorithms_enabled()
     only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills = _MODULE.fill_uninitialized_memory
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True, warn_only=device == "cuda")
     # Filling memory finds errors of a program, and would only cost time here.
     _MODULE.fill_uninitialized_memory = False
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    plain = sdpa_kernel(SDPBackend.MATH) if device == "cuda" else nullcontext()
     try:
-        yield
+        with warnings.catch_warnings(), plain:
+            warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
+            yield
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=only_warns)
         _MODULE.fill_uninitialized_memory = fills
