@@ -12,12 +12,13 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 help: ## show these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1 \t\2/p' Makefile | expand -t 14
 
-demo: $(INSTALLED) ## embed sentences with a real encoder, at every layer, and measure them
+demo: $(INSTALLED) ## measure a real encoder at every layer, then train it with four methods
 	mkdir -p demo
 	$(BIN)/python examples/docstrings.py demo/sentences.txt --count 3000
 	$(BIN)/isotropy embed minilm --text demo/sentences.txt --site mean@all \
 		--out demo/embeddings.safetensors --overwrite
 	$(BIN)/isotropy measure demo/embeddings.safetensors --by layer
+	$(BIN)/isotropy run demo --store demo/runs.db
 
 test: $(INSTALLED) ## the whole suite and the examples in docstrings, except the minutes-long tests
 	$(BIN)/pytest

@@ -169,7 +169,10 @@ def _run(
     address: Address = None,
     only: Annotated[
         str | None,
-        typer.Option(metavar="WHICH", help="Only some runs, such as method=i-star,seed=0."),
+        typer.Option(
+            metavar="WHICH",
+            help="Only some runs, such as method=i-star,seed=0; or stability, a plan's simulation.",
+        ),
     ] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Do runs that failed before again.")
@@ -207,6 +210,11 @@ def _run(
         changes["data.columns"] = columns
     place = Place(data_dir=data_dir, files=_files(split, data))
     chosen = Plan.load(plan).override(changes)
+    if only == "stability":
+        with progress_bars(show=not no_progress) as progress:
+            studied = outcome.study(chosen, progress)
+        typer.echo(studied)
+        return
     if dry_run:
         with progress_bars(show=not no_progress) as progress:
             listed = outcome.preview(
@@ -234,6 +242,10 @@ def _run(
         show=not no_progress,
     )
     typer.echo(outcome.summary(runs))
+    if chosen.stability is not None and only is None:
+        with progress_bars(show=not no_progress) as progress:
+            studied = outcome.study(chosen, progress)
+        typer.echo(f"\n\n{studied}")
     if runs.failed:
         typer.echo(outcome.failures(runs), err=True)
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from isotropy import report, tables
+from isotropy.errors import SettingError
 from isotropy.experiments.plan import Plan
 from isotropy.experiments.spec import Place
 from isotropy.output import Progress
@@ -55,6 +56,22 @@ def summary(runs: "Runs") -> str:
 
         parts.append(tables.wrapped(sentence(runs)))
     return "\n\n".join(parts)
+
+
+def study(plan: Plan, progress: Progress | None = None) -> str:
+    """The plan's study without training, as text.
+
+    Raises:
+        SettingError: the plan has none.
+    """
+    from isotropy.experiments.stability import simulate
+
+    if plan.stability is None:
+        raise SettingError(
+            f"got plan {plan.name!r}, which has no [stability], expected one that has, such as "
+            "'i-star'"
+        )
+    return f"{plan.name}: measures of small samples\n\n{simulate(plan.stability, progress)}"
 
 
 def failures(runs: "Runs") -> str:
