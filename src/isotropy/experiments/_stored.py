@@ -74,14 +74,6 @@ def read_runs(
     plans: dict[int, dict[str, None]] = {}
     for number, name in connection.execute("SELECT run, plan FROM members ORDER BY run, plan"):
         plans.setdefault(number, {})[name] = None
-    points: dict[int, list[dict[str, Any]]] = {}
-    if series:
-        for number, name, step, value in connection.execute(
-            """SELECT run, name, step, value FROM series
-            WHERE run IN (SELECT value FROM json_each(?)) ORDER BY rowid""",
-            [wanted],
-        ):
-            points.setdefault(number, []).append({"name": name, "step": step, "value": value})
     rows = connection.execute(
         """SELECT number, id, spec, status, owner, result, error, attempts FROM runs
         WHERE number IN (SELECT value FROM json_each(?))""",
@@ -91,7 +83,10 @@ def read_runs(
     for number, run, spec, status, owner, result, error, attempts in rows:
         read = None
         if result is not None:
-            given = {**json.loads(result), "series": points.get(number, ())}
+            given = json.loads(result)
+            if series:
+                points = _points(connection, number, None)
+                given["series"] = [dict(zip(_POINT, point, strict=True)) for point in points]
             read = _record(RunResult, given, run)
         found[number] = StoredRun(
             id=run,
@@ -109,14 +104,22 @@ def read_series(
     connection: sqlite3.Connection, numbers: Sequence[int], name: str | None
 ) -> list[SeriesPoint]:
     """Points of runs by their row numbers, in the order in which they came."""
-    rows = connection.execute(
-        """SELECT runs.id, name, step, series.value FROM json_each(?) AS wanted
-        JOIN runs ON runs.number = wanted.value
-        JOIN series ON series.run = runs.number
-        WHERE ? IS NULL OR name = ? ORDER BY wanted.key, series.rowid""",
-        [json.dumps(numbers), name, name],
-    )
-    return [SeriesPoint(*row) for row in rows]
+    found = []
+    for number in numbers:
+        (run,) = connection.execute("SELECT id FROM runs WHERE number = ?", [number]).fetchone()
+        found += [SeriesPoint(run, *point) for point in _points(connection, number, name)]
+    return found
+
+
+def _points(
+    connection: sqlite3.Connection, number: int, name: str | None
+) -> list[tuple[str, int, float]]:
+    # Run by run: the index has them in order, so that nothing is sorted.
+    return connection.execute(
+        """SELECT name, step, value FROM series
+        WHERE run = ? AND (? IS NULL OR name = ?) ORDER BY rowid""",
+        [number, name, name],
+    ).fetchall()
 
 
 def read_plans(connection: sqlite3.Connection) -> list[StoredPlan]:
@@ -183,6 +186,8 @@ def read_spec(text: str, run: str) -> RunSpec:
     """A spec as the store has it."""
     return _record(RunSpec, text, run)
 
+
+_POINT = ("name", "step", "value")
 
 _R = TypeVar("_R", bound=Record)
 
