@@ -77,6 +77,16 @@ def test_huge_and_tiny(scale, dtype):
     torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(64, 768), (150, 7)])
+def test_lengths_do_not_depend_on_whether_a_gradient_is_wanted(shape, dtype):
+    x = tensor(*shape).to(dtype)
+    wanted = h0_bars(x.clone().requires_grad_()).detach()
+    torch.testing.assert_close(h0_bars(x), wanted)
+    with torch.no_grad():
+        torch.testing.assert_close(h0_bars(x.clone().requires_grad_()), wanted)
+
+
 def test_gradient():
     x = tensor(12, 3).requires_grad_()
     assert torch.autograd.gradcheck(h0_bars, x)

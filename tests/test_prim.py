@@ -6,7 +6,7 @@ import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
-from isotropy._prim import Graph, between, complete, near_ties, prim
+from isotropy._prim import Graph, between, complete, few_rows_tree, near_ties, prim
 
 
 def gaussian(*shape, seed=0):
@@ -47,6 +47,22 @@ def test_labels_make_a_forest():
     labels = np.random.default_rng(1).integers(0, 5, size=60)
     weights = np.where(labels[:, None] == labels, half_squares(x), np.inf)
     assert real(prim(complete(torch.from_numpy(x), labels))) == scipy_edges(weights)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 2), (30, 700), (96, 5)])
+@pytest.mark.parametrize("classes", [1, 4, 96])
+def test_few_rows(shape, classes):
+    x = gaussian(*shape)
+    labels = None if classes == 1 else np.random.default_rng(1).integers(0, classes, len(x))
+    weights = half_squares(x)
+    if labels is not None:
+        weights = np.where(labels[:, None] == labels, weights, np.inf)
+    edges = few_rows_tree(x, labels)
+    assert real(edges) == scipy_edges(weights)
+    assert sorted(edges.left) == list(range(len(x)))
+    np.testing.assert_allclose(
+        edges.weights, half_squares(x)[edges.left, edges.right], rtol=1e-10, atol=1e-12
+    )
 
 
 def test_between():
@@ -102,7 +118,8 @@ def test_too_many_ties_are_given_up():
     assert len(ties[0]) == 30 * 29 // 2 - 29
 
 
-def test_equal_rows():
-    edges = prim(complete(torch.ones(9, 3)))
+@pytest.mark.parametrize("find", [lambda x: prim(complete(torch.from_numpy(x))), few_rows_tree])
+def test_equal_rows(find):
+    edges = find(np.ones((9, 3), dtype=np.float32))
     assert len(real(edges)) == 8
     assert (edges.weights == 0).all()

@@ -11,6 +11,9 @@ from torch import Tensor
 Floats: TypeAlias = NDArray[np.floating]
 Rows: TypeAlias = NDArray[np.int64]
 
+# OpenBLAS starts no thread for a product of this many multiplications.
+_ONE_THREAD = 1 << 18
+
 
 class Edges(NamedTuple):
     """Edges between rows; an edge weighs half its squared length."""
@@ -93,6 +96,51 @@ def prim(graph: Graph) -> Edges:
             row = int(np.isfinite(waiting).argmax())
         order[step] = row
     return Edges(order, joined[order], weights)
+
+
+def few_rows_tree(points: Floats, labels: Rows | None = None) -> Edges:
+    """What `prim` finds in the complete graph, in half the time where rows are few.
+
+    The order in which the tree grows tells which row each one joined, so steps need not keep it.
+    """
+    n = len(points)
+    products = _few_products(points)
+    halves = products.diagonal() / 2
+    weights = halves[:, None] + halves - products
+    if labels is not None:
+        weights[labels[:, None] != labels] = np.inf
+    left = weights.copy()  # columns of rows in a tree become infinite
+    nearest = np.full(n, np.inf, dtype=weights.dtype)
+    order = np.zeros(n, dtype=np.int64)
+    row = 0
+    for step in range(1, n):
+        left[:, row] = np.inf
+        np.minimum(nearest, left[row], out=nearest)
+        nearest[row] = np.inf
+        row = int(nearest.argmin())
+        if nearest[row] == np.inf:  # this tree is complete: start the next
+            row = int(np.setdiff1d(np.arange(n), order[:step])[0])
+        order[step] = row
+    grown = weights[np.ix_(order, order)]
+    grown[~np.tri(n, k=-1, dtype=bool)] = np.inf
+    place = grown.argmin(axis=1)
+    least = grown[np.arange(n), place]
+    joins = least < np.inf
+    return Edges(order, np.where(joins, order[place], order), np.where(joins, least, 0))
+
+
+def _few_products(points: Floats) -> Floats:
+    """All products of rows, in steps so small that numpy takes them without a second thread.
+
+    Where another library's threads are still spinning, waking one takes longer than all the rest.
+    """
+    n, d = points.shape
+    step = max(1, _ONE_THREAD // n**2)
+    products = np.zeros((n, n), dtype=points.dtype)
+    for start in range(0, d, step):
+        part = points[:, start : start + step]
+        products += part @ part.T
+    return products
 
 
 def near_ties(

@@ -16,12 +16,24 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
 from isotropy._boruvka import boruvka
-from isotropy._prim import Edges, Floats, Graph, Rows, between, complete, near_ties, prim
+from isotropy._prim import (
+    Edges,
+    Floats,
+    Graph,
+    Rows,
+    between,
+    complete,
+    few_rows_tree,
+    near_ties,
+    prim,
+)
 
 # The products of this many rows with as many others are held at once: 64 MB, or 128 in float64.
 _BLOCK_ROWS = 4096
 # From this many rows on the search in float32 pays.
 _MANY_ROWS = 2048
+# Up to this many rows a tree is found faster on one thread.
+_FEW_ROWS = 96
 # Squares of coordinates between these are safe in float32.
 _SAFE = (1e-9, 1e9)
 # With more near ties than this many a row, float64 is faster.
@@ -62,12 +74,14 @@ def spanning_forest(cloud: Tensor, labels: Tensor | None = None) -> tuple[Tensor
 
 def _centred(cloud: Tensor) -> Tensor:
     """The cloud about its mean, in float64 and at a scale where squares are safe."""
-    points = cloud - cloud.mean(dim=0, dtype=torch.float64)
-    low, high = torch.aminmax(points)
-    largest = max(-float(low), float(high))
-    if largest > 0 and not _SAFE[0] < largest < _SAFE[1]:
-        points /= largest
-    return points
+    # In numpy, as of a small cloud the work is less than waking a second thread.
+    rows = cloud.numpy()
+    with np.errstate(over="ignore", invalid="ignore"):  # in the last decade of float64
+        points = rows - rows.mean(axis=0, dtype=np.float64)
+        largest = max(-points.min(), points.max())
+        if largest > 0 and not _SAFE[0] < largest < _SAFE[1]:
+            points /= largest
+    return torch.from_numpy(points)
 
 
 def _tree(points: Tensor, labels: Rows | None = None) -> Edges:
@@ -77,6 +91,8 @@ def _tree(points: Tensor, labels: Rows | None = None) -> Edges:
         candidates = _candidates(points, labels)
         if candidates is not None:
             return _minimal(candidates, n)
+    if n <= min(_FEW_ROWS, _BLOCK_ROWS):
+        return few_rows_tree(points.numpy(), labels)
     forests = [_renumbered(prim(graph), rows) for graph, rows in _parts(points, labels)]
     return forests[0] if len(forests) == 1 else _minimal(_union(forests), n)
 
