@@ -41,7 +41,17 @@ class Owner:
         if self.pid == os.getpid():
             # This very process: the call may be over while the process lives on, as a notebook's.
             return self.id in _AT_WORK
-        return self.started == _start_of(self.pid)
+        return not is_dead(self.host, self.pid, self.started)
+
+
+def this_process() -> tuple[str, int, str]:
+    """The host, number and start of this process: what tells it apart from all others."""
+    return _host(), os.getpid(), _start_of(os.getpid()) or ""
+
+
+def is_dead(host: str, pid: int, started: str) -> bool:
+    """Whether a process is known to be dead; of those of other hosts nothing is known."""
+    return host == _host() and started != _start_of(pid)
 
 
 _AT_WORK: set[str] = set()
@@ -50,8 +60,7 @@ _AT_WORK: set[str] = set()
 @contextmanager
 def at_work() -> Iterator[Owner]:
     """This process as an owner, until the end of the block."""
-    pid = os.getpid()
-    owner = Owner(id=uuid.uuid4().hex, host=_host(), pid=pid, started=_start_of(pid) or "")
+    owner = Owner(uuid.uuid4().hex, *this_process())
     _AT_WORK.add(owner.id)
     try:
         yield owner

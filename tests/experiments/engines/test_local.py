@@ -1,8 +1,8 @@
+import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from fakes import WORK, fake_score, fake_spec, journal, lives, until
 
 from isotropy.errors import SettingError
+from isotropy.experiments._owner import this_process
 from isotropy.experiments.engines import local
 from isotropy.experiments.engines._engine import Failed, Finished, Lost, Progressed
 from isotropy.experiments.engines.local import LocalEngine, cores, worker_count
@@ -252,9 +253,29 @@ def test_cores_are_never_oversubscribed(monkeypatch):
         worker_count(0, 1)
 
 
+def test_what_a_killed_driver_left_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    host, pid, started = this_process()
+    drivers = {
+        "dead": [host, pid, "long ago"],
+        "alive": [host, pid, started],
+        "elsewhere": ["another", pid, "long ago"],
+        "nobodys": None,
+    }
+    for name, driver in drivers.items():
+        folder = tmp_path / f"isotropy-runs-{name}"
+        folder.mkdir()
+        (folder / "checkpoint").touch()
+        if driver:
+            (folder / "driver.json").write_text(json.dumps(driver))
+    engine = LocalEngine(1, work=WORK)
+    left = {folder.name for folder in tmp_path.iterdir()} - {engine._folder.name}
+    engine.stop()
+    assert left == {f"isotropy-runs-{name}" for name in ("alive", "elsewhere", "nobodys")}
+
+
 def test_a_full_temporary_folder_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no"))
     with pytest.raises(SettingError, match=r"temporary folder .*/no', which cannot be written"):
         LocalEngine(1, work=WORK)
-    assert threading.active_count() >= 1
     assert not Path(tmp_path / "no").exists()

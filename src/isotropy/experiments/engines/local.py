@@ -19,11 +19,14 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from isotropy.errors import SettingError
+from isotropy.experiments._owner import is_dead, this_process
 from isotropy.experiments.engines._engine import TRAIN, Event, Failed, Finished, Lost, Progressed
 from isotropy.experiments.engines._fork_server import READY, RECORD
 from isotropy.experiments.engines._work import last_words, with_output
 from isotropy.experiments.spec import Place, RunSpec
 
+_FOLDERS = "isotropy-runs-"  # of an engine, among the temporary files
+_DRIVER = "driver.json"  # in it: whose it is
 _GRACE = 5.0  # seconds for a process to be gone, or for word of how it ended
 
 
@@ -100,7 +103,9 @@ class LocalEngine:
         self._gpus = tuple(gpus)
         self._work = work
         self._children: dict[str, _Child] = {}
-        self._folder = _folder("isotropy-")
+        _remove_left()
+        self._folder = _folder(_FOLDERS)
+        (self._folder / _DRIVER).write_text(json.dumps(this_process()), encoding="utf-8")
         self._server = _Server(work, self._folder)
 
     @property
@@ -281,6 +286,16 @@ class _Server:
         self.channel.close()
         self._process.kill()
         self._process.wait()
+
+
+def _remove_left() -> None:
+    """Remove the folders of engines whose driver was killed: checkpoints are large."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*"):
+        with suppress(OSError, ValueError):  # not ours, or being made or removed just now
+            if folder.stat().st_uid == os.getuid():
+                driver = json.loads((folder / _DRIVER).read_text(encoding="utf-8"))
+                if is_dead(*driver):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folder(name: str, place: Path | None = None) -> Path:
