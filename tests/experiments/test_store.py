@@ -196,12 +196,13 @@ def test_a_process_of_another_host_is_dead_when_it_has_been_silent(path, owner):
 
 
 CLAIMER = """
-import sys
+import sys, time
 from isotropy.experiments._owner import at_work
 from isotropy.experiments.spec import RunResult
 from isotropy.experiments.store import Store
 with Store(sys.argv[1]) as store, at_work() as owner:
     ids = [run.id for run in store.runs()]
+    print("ready", flush=True)
     sys.stdin.readline()
     while spec := store.claim(owner, ids):
         print(spec.id)
@@ -210,6 +211,7 @@ with Store(sys.argv[1]) as store, at_work() as owner:
         elif spec.seed % 2:
             assert store.fail(owner, spec.id, "no")
         sys.stdout.flush()
+        time.sleep(0.002)  # or the first one may have all before the others come to it
     print("end", flush=True)
     sys.stdin.readline()
 """
@@ -222,6 +224,7 @@ def test_several_processes_claim_each_run_exactly_once(path):
     command = [sys.executable, "-c", CLAIMER, str(path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 4
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
