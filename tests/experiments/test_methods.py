@@ -74,6 +74,11 @@ def test_what_does_not_go_with_adapters(method: dict[str, Any], message: str) ->
         check(MethodSettings.read(method), find_task("cola"), TrainSettings(peft="lora"))
 
 
+def look_at(spec: RunSpec) -> None:
+    validation.check(spec, find_task(spec.task))
+    validation.check_device(spec)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -82,7 +87,7 @@ def test_what_does_not_go_with_adapters(method: dict[str, Any], message: str) ->
         ({"task": "stsb", "train": {"label_smoothing": 0.1}}, "expected 0: only the labels"),
         ({"train": {"peft_settings": {"r": 2}}}, "got train.peft_settings without train.peft"),
         ({"task": "sts12", "train": {"peft": "lora"}}, "which trains nothing, expected None"),
-        ({"measure": {"track": ["iso_scor"]}}, "got track measure 'iso_scor'"),
+        ({"measure": {"track": ["iso_scor"]}}, "got measure in measure.track 'iso_scor'"),
         ({"measure": {"final": ["two_n"]}}, "did you mean 'two_nn'"),
         ({"measure": {"site": "cls@lst"}}, "got site 'cls@lst'"),
         ({"measure": {"site": "decoder-cls@last"}}, "whose model has no decoder"),
@@ -105,7 +110,7 @@ def test_what_a_run_refuses(given: dict[str, Any], message: str) -> None:
         pytest.skip("there is one")
     spec = RunSpec.read({"model": "minilm", "task": "cola", **given})
     with pytest.raises(SettingError, match=message) as raised:
-        validation.check(spec, find_task(spec.task))
+        look_at(spec)
     assert "\n" not in str(raised.value)
 
 

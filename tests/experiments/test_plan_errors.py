@@ -153,7 +153,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a grid twice": ({"grid": [ONE_GRID, ONE_GRID]}, "got grid 'a' 2 times"),
     "a measure twice": (
         {"measure": {"final": ["iso_score", "iso_score"]}},
-        "got measure in measure.final 'iso_score' 2 times",
+        "got measure 'iso_score' 2 times in measure.final",
     ),
     # types and values
     "one name for a list": ({"models": "bert"}, "got models='bert', expected a valid tuple"),
@@ -224,15 +224,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "adapters' settings without adapters": (
         {"train": {"peft_settings": {"r": 8}}},
-        "got train.peft_settings without train.peft, expected peft = 'lora'",
+        "got train.peft_settings without train.peft, expected peft='lora'",
     ),
     "columns of a task that has its own": (
         {"data": {"columns": {"text": "t"}}},
-        "got data.columns for task cola, which has its own, expected task 'custom'",
+        "got data.columns for task 'cola', which has its own, expected task 'custom'",
     ),
     "patience without a tuning split": (
         {"train": {"patience": 2}},
-        "got train.patience=2 and no data.tune, expected a share of train .* set data.tune = 0.1",
+        "got train.patience=2 with data.tune=0, expected a share of train .* such as data.tune=0.1",
     ),
     "best without a tuning split": (
         {"report": {"score": "best"}},
@@ -256,11 +256,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "layers of weights": (
         {"measure": {"site": "head", "final": [], "each_layer": ["two_nn"]}},
-        "got measure.each_layer at site 'head', which has no layers, expected cls, mean or tokens",
+        "got measure.each_layer at measure.site='head', expected cls, mean or tokens",
     ),
     "a decoder where there is none": (
         {"measure": {"site": "decoder-mean@last"}},
-        "got measure.site='decoder-mean@last' for a task whose model has no decoder",
+        "got measure.site='decoder-mean@last' for task 'cola', whose model has no decoder",
     ),
     # tuning
     "tuning of a method that is not there": (
@@ -366,7 +366,7 @@ def test_plans_that_are_not_there(tmp_path: Path) -> None:
 
 def test_half_precision_needs_a_gpu(tmp_path: Path) -> None:
     plan = Plan.parse(_toml.write({**GOOD, "train": {"precision": "float16"}}))
-    with pytest.raises(SettingError, match=r"plan.toml: got precision='float16' on a processor"):
+    with pytest.raises(SettingError, match=r"plan.toml: got train.precision='float16' with"):
         plan.runs(Place(), device="cpu")
 
 

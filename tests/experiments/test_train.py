@@ -235,9 +235,14 @@ def test_tracking_changes_nothing(spec: Callable[..., Any]) -> None:
     assert one.last == two.last == three.last
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
 @pytest.mark.parametrize(
-    "method", [{"name": "none"}, {"name": "persistent-entropy", "accumulate": "cached"}]
+    ("method", "accumulation"),
+    [
+        ({"name": "none"}, 1),
+        ({"name": "none"}, 2),
+        ({"name": "persistent-entropy"}, 1),
+        ({"name": "persistent-entropy", "accumulate": "cached"}, 2),
+    ],
 )
 def test_tracking_of_the_batch(
     spec: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, accumulation: int, method: Any

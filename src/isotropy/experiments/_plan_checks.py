@@ -150,82 +150,13 @@ def _check_override(override: Override, grids: Sequence[Grid], at: str) -> None:
 
 
 def _check_spec(spec: RunSpec, at: str) -> None:
-    from isotropy.experiments import methods
+    from isotropy.experiments import validation
     from isotropy.experiments.tasks import find_task
 
-    task = find_task(spec.task)
     try:
-        task.check(spec.data)
-        methods.check(spec.method, task, spec.train)
-        _check_training(spec)
-        _check_measures(spec, generates=task.generates)
+        validation.check(spec, find_task(spec.task))
     except SettingError as error:
         raise _at(at, error) from None
-
-
-def _check_training(spec: RunSpec) -> None:
-    train, data = spec.train, spec.data
-    if train.patience is not None and data.tune == 0:
-        raise SettingError(
-            f"got train.patience={train.patience} and no data.tune, expected a share of train that "
-            "stopping looks at; set data.tune = 0.1, or leave patience out"
-        )
-    if data.columns and spec.task != "custom":
-        raise SettingError(
-            f"got data.columns for task {spec.task}, which has its own, expected task 'custom'; "
-            "leave columns out"
-        )
-    if spec.method.accumulate == "cached" and train.accumulation == 1:
-        raise SettingError(
-            "got accumulate='cached' with train.accumulation=1, expected several micro-batches a "
-            "step; raise accumulation, or leave accumulate out"
-        )
-    if train.peft_settings and train.peft is None:
-        raise SettingError(
-            "got train.peft_settings without train.peft, expected peft = 'lora'; add it, or leave "
-            "the settings out"
-        )
-
-
-def _check_measures(spec: RunSpec, *, generates: bool) -> None:
-    from isotropy.measures import SPECS
-    from isotropy.sites import Site
-
-    measure = spec.measure
-    site = Site.parse(measure.site)
-    if site.decoder and not generates:
-        raise SettingError(
-            f"got measure.site={measure.site!r} for a task whose model has no decoder, expected "
-            "a site without 'decoder-'"
-        )
-    batch = measure.on == "batch"
-    rows = {
-        "track": (spec.train.batch_size, "train.batch_size") if batch else (measure.rows, "rows"),
-        "final": (measure.final_rows, "final_rows"),
-        "each_layer": (measure.final_rows, "final_rows"),
-    }
-    for part, (texts, from_where) in rows.items():
-        for name in getattr(measure, part):
-            if name not in SPECS:
-                raise unknown_name(f"measure in measure.{part}", name, SPECS)
-            needed = SPECS[name].min_rows
-            if texts < needed and site.pool in ("cls", "mean", "first-last-mean"):
-                raise SettingError(
-                    f"got {texts} rows ({from_where}) for {name} in measure.{part}, expected at "
-                    f"least {needed}; raise them, or leave it out"
-                )
-        _once(f"measure in measure.{part}", getattr(measure, part))
-    if not measure.track and (batch or measure.every is not None):
-        given = "on='batch'" if batch else f"every={measure.every}"
-        raise SettingError(
-            f"got measure.{given} without measure.track, expected names of measures to track; "
-            "add track = [...]"
-        )
-    if measure.each_layer and site.pool not in ("cls", "mean", "tokens"):
-        raise SettingError(
-            f"got measure.each_layer at site {measure.site!r}, which has no layers, expected cls, "
-            "mean or tokens; change measure.site"
-        )
 
 
 def _check_tuning(tuning: Mapping[str, Mapping[str, Any]], grids: Sequence[Grid]) -> None:

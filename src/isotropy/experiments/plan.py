@@ -253,12 +253,13 @@ class Plan:
             raise SettingError(here) from None
 
     def _check_device(self, device: Device) -> None:
+        from isotropy.experiments import validation
+
         for cell in self.cells:
-            if device == "cpu" and cell.spec.train.precision == "float16":
-                raise SettingError(
-                    f"{self.where}: got precision='float16' on a processor, expected a GPU for it; "
-                    "give --set train.precision=bfloat16 or float32"
-                )
+            try:
+                validation.check_device(cell.spec.model_copy(update={"device": device}))
+            except SettingError as error:
+                raise SettingError(f"{self.where}: {error}") from None
 
 
 def choose_device(device: str) -> Device:

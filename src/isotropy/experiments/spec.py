@@ -152,7 +152,8 @@ class MeasureSettings(Record):
         on: of a fixed held-out sample, or of the training batch itself (as paper A has it).
         every: after how many steps; None for at each evaluation.
         rows: of the held-out sample.
-        site: which rows of states; see `isotropy.sites.Site`.
+        site: which rows of states; see `isotropy.sites.Site`. Or `embedding`: what a classifier's
+            head reads, behind a layer where there is one.
         final: measures after training, of the evaluation data.
         final_rows: at most so many texts of it.
         each_layer: measures after training at each layer by itself, at the pool of `site`.

@@ -63,6 +63,7 @@ def train(spec: RunSpec, place: Place = _HERE, progress: Progress = _silent) -> 
     start = time.perf_counter()
     task = find_task(spec.task)
     validation.check(spec, task)
+    validation.check_device(spec)
     with prepared(spec) as device, _folder(place) as folder, _quiet():
         memory = PeakMemory(spec.device)
         progress("load", 0, 2)
