@@ -8,37 +8,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from isotropy.errors import SettingError
 from isotropy.experiments import methods
 from isotropy.experiments._embeddings import Batch, Sample
 from isotropy.experiments._evaluation import Evaluation, defined
 from isotropy.experiments._outcome import Outcome, Setting, moved
 from isotropy.experiments._splits import drawn
-from isotropy.experiments.spec import DataSettings
-from isotropy.experiments.tasks._task import Task
-from isotropy.sites import Site
+from isotropy.experiments.tasks._similarity import site_of
 from isotropy.states import rows_of
 
-DEFAULT_SITE = "mean@last"
 _TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 Encoded = Sequence[dict[str, Any]]
-
-
-def site_of(task: Task, data: DataSettings) -> Site:
-    """Which embedding of a text is compared: the task's option `site`, `mean@last` by default.
-
-    Raises:
-        SettingError: a site that does not give one vector a text.
-    """
-    given = data.options.get("site", task.defaults.get("site", DEFAULT_SITE))
-    site = Site.parse(str(given))
-    if site.is_weight or site.pool == "tokens" or site.layer == "all" or site.decoder:
-        raise SettingError(
-            f"got site={given!r} for task {task.name!r}, expected one vector a text, such as "
-            "'mean@last' or 'cls@last'"
-        )
-    return site
 
 
 def embedded(setting: Setting) -> Outcome:
@@ -99,7 +79,7 @@ class _Encoder:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.model = setting.model.to(setting.device).eval()
-        self.site = site_of(setting.task, setting.data)
+        self.site = site_of(setting.data)
         self._known: dict[tuple[int, ...], int] = {}
         self._rows = torch.empty(0)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import cosine
 from scipy.stats import pearsonr, spearmanr
 
-from isotropy.errors import SourceError
+from isotropy.errors import SettingError, SourceError
 from isotropy.experiments.spec import DataSettings, Place
 from isotropy.experiments.tasks import find_task
 
@@ -128,3 +128,16 @@ def test_nothing_is_trained(name: str) -> None:
     task = find_task(name)
     assert not task.trains
     assert task.kind == "similarity"
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        ("tokens@last", "got option site='tokens@last', expected one vector a text"),
+        ("head", "got option site='head', expected one vector a text"),
+        ("mean@al", "got site 'mean@al', expected a known site"),
+    ],
+)
+def test_a_site_of_other_than_one_vector_a_text(site: str, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        find_task("sts12").check(DataSettings(options={"site": site}))

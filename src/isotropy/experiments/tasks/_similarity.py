@@ -1,14 +1,14 @@
 """How well the cosine of two embeddings tells how alike their texts are; nothing is trained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isotropy.errors import SourceError
+from isotropy.errors import SettingError, SourceError
 from isotropy.experiments.metrics import METRICS
 from isotropy.experiments.spec import DataSettings, Place
 from isotropy.experiments.tasks._classification import number_notes
@@ -19,12 +19,37 @@ from isotropy.experiments.tasks._hub import Hub
 from isotropy.experiments.tasks._published import Origin, Published, hub_rows, labelled_rows
 from isotropy.experiments.tasks._task import Predictions, Row, Scores, Splits, Task
 from isotropy.experiments.tasks._tsv import Columns
+from isotropy.sites import Site
 from isotropy.sources._messages import reading, shown
+
+_DEFAULTS: Mapping[str, Any] = {"site": "mean@last"}
+
+
+def site_of(data: DataSettings) -> Site:
+    """Which embedding of a text is compared: the option `site`.
+
+    Raises:
+        SettingError: a site that does not give one vector a text.
+
+    Example:
+        >>> str(site_of(DataSettings(options={"site": "cls@3"})))
+        'cls@3'
+    """
+    given = data.options.get("site", _DEFAULTS["site"])
+    site = Site.parse(str(given))
+    if site.is_weight or site.pool == "tokens" or site.layer == "all" or site.decoder:
+        raise SettingError(
+            f"got option site={given!r}, expected one vector a text, such as 'mean@last' or "
+            "'cls@last'"
+        )
+    return site
 
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(Task):
     """Spearman's and Pearson's correlation of cosines with people's scores.
+
+    Its option `site` says which embedding of a text is compared, `mean@last` by default.
 
     Attributes:
         origin: where the rows come from: `text`, `pair`, and the score as `label`.
@@ -35,7 +60,13 @@ class Similarity(Task):
 
     metric: str = "spearman"
     metrics: tuple[str, ...] = ("spearman", "pearson")
+    defaults: Mapping[str, Any] = field(default_factory=lambda: _DEFAULTS)
     origin: Origin
+
+    def check(self, data: DataSettings) -> None:
+        """Look at the settings alone."""
+        super().check(data)
+        site_of(data)
 
     def load(self, data: DataSettings, place: Place) -> Splits:
         """The rows, read from local files or the hub."""
