@@ -135,7 +135,7 @@ def test_nothing_is_trained(name: str) -> None:
     [
         ("tokens@last", "got option site='tokens@last', expected one vector a text"),
         ("head", "got option site='head', expected one vector a text"),
-        ("mean@al", "got site 'mean@al', expected a known site"),
+        ("mean@al", "got site 'mean@al', expected"),
     ],
 )
 def test_a_site_of_other_than_one_vector_a_text(site: str, message: str) -> None:
