@@ -11,7 +11,7 @@ from isotropy.errors import TrainingError
 from isotropy.experiments._embeddings import EMBEDDING, reads_embedding
 from isotropy.integrations.huggingface import IsotropySeq2SeqTrainer, IsotropyTrainer
 from isotropy.layers import layer_of
-from isotropy.layers._places import place_in
+from isotropy.layers._places import place_in_classifier
 from isotropy.representations import Representations
 from isotropy.sites import Site
 
@@ -79,7 +79,7 @@ class BatchRows:
 
     Args:
         model: whose states, with a layer or without.
-        site: which rows; `cls@last` of a model with a layer is what its head reads.
+        site: which rows; `cls@last` of a classifier with a layer is what its head reads.
         is_due_at: whether a step's batch is wanted.
         step: the step that comes next.
     """
@@ -145,7 +145,7 @@ class BatchRows:
             self._add(output)
 
     def _before_head(self) -> Any:
-        place = place_in(self.model)
+        place, _ = place_in_classifier(self.model)
         inputs: dict[str, Any] = {}
 
         def seen(rows: Tensor) -> Tensor:

@@ -19,7 +19,12 @@ from isotropy.integrations._checks import (
     require_one_device,
 )
 from isotropy.integrations._item_count import ignores_item_count
-from isotropy.integrations._samples import decoder_mask, fixed_batches, this_ranks_batches
+from isotropy.integrations._samples import (
+    decoder_mask,
+    fixed_batches,
+    this_ranks_batches,
+    with_decoder_mask,
+)
 from isotropy.integrations._saved import load_penalty, save_penalty
 from isotropy.integrations._terms import Terms
 from isotropy.integrations._tracking import Tracker
@@ -167,6 +172,9 @@ class Companion:
         inputs = dict(inputs)
         labels = inputs.get("labels")  # smoothing takes them away
         asked = {**inputs, "output_hidden_states": True} if self._needs_states else dict(inputs)
+        if self.trainer.label_smoother is not None and learning_by_themselves(self.trainer.model):
+            # A layer at a decoder's tokens has no labels to tell which are padding.
+            asked = with_decoder_mask(asked, self.trainer.model)
         task, outputs = inner(model, asked, return_outputs=True, num_items_in_batch=num_items)
         if not self._needs_states:
             return task, outputs, Representations.from_weights(self.trainer.model)

@@ -56,6 +56,13 @@ def decoder_mask(inputs: Mapping[str, Any]) -> Tensor | None:
     return mask
 
 
+def with_decoder_mask(batch: Batch, model: Any) -> Batch:
+    """The batch of a model with a decoder, with the mask of the decoder's tokens."""
+    has_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    mask = decoder_mask(batch) if has_decoder else None
+    return batch if mask is None else {**batch, "decoder_attention_mask": mask.long()}
+
+
 def _order(n: int, seed: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
@@ -63,8 +70,5 @@ def _order(n: int, seed: int) -> Tensor:
 def _batches(trainer: Any, dataset: Any, size: int, rows: Tensor | None = None) -> Iterator[Batch]:
     collate = trainer._get_collator_with_removed_columns(trainer.data_collator)
     sampler = None if rows is None else rows.tolist()
-    has_decoder = getattr(getattr(trainer.model, "config", None), "is_encoder_decoder", False)
     for batch in DataLoader(dataset, batch_size=size, sampler=sampler, collate_fn=collate):
-        batch = dict(batch)
-        mask = decoder_mask(batch) if has_decoder else None
-        yield batch if mask is None else {**batch, "decoder_attention_mask": mask.long()}
+        yield with_decoder_mask(dict(batch), trainer.model)

@@ -1,5 +1,6 @@
-"""Puts a layer between the encoder and the head of a classifier, and takes it out again."""
+"""Puts a layer before the head of a model, and takes it out again."""
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -8,27 +9,35 @@ from torch import Tensor, nn
 
 from isotropy.errors import InputError, SettingError
 from isotropy.layers._layer import Layer
-from isotropy.layers._places import place_in, size_of
+from isotropy.layers._places import place_in, place_in_classifier, size_of
 from isotropy.states import evaluation
 
 NAME = "isotropy_layer"
 """The layer's name in its model: as an attribute, in its state_dict and in its configuration."""
 
+_TOKENS = ("input_ids", "labels", "decoder_attention_mask", "decoder_input_ids")
+
 
 def attach(model: Any, layer: Layer) -> Any:
-    """Put a layer between the encoder and the head of a Hugging Face classifier.
+    """Put a layer before the head of a Hugging Face model.
 
-    The embedding of a text that the head reads goes through the layer first: the pooler's output,
-    before the dropout, where the model has a pooler (BERT, ALBERT, DeBERTa); the first token's last
-    state where it has none (RoBERTa, DistilBERT, ELECTRA, MPNet); the state of the last token that
-    is no padding in decoder-only models (GPT-2, Llama and what is built alike).
+    Of a classifier, the embedding of a text that the head reads goes through the layer first: the
+    pooler's output, before the dropout, where the model has a pooler (BERT, ALBERT, DeBERTa); the
+    first token's last state where it has none (RoBERTa, DistilBERT, ELECTRA, MPNet); the state of
+    the last token that is no padding in decoder-only models (GPT-2, Llama and what is built alike).
+
+    Of an encoder-decoder model that writes texts (BART, mBART, M2M100, Pegasus, Marian, T5), the
+    decoder's last state of every token goes through the layer before the language model's head,
+    all tokens of a batch as one n×d. T5's scaling by d**-0.5 belongs to the head. In training the
+    layer does not see padding of the targets: tokens whose label is -100; without labels, those
+    that `decoder_attention_mask` leaves out, or that are padding in `decoder_input_ids`.
 
     The layer becomes a part of the model, `model.isotropy_layer`, with its parameters and buffers
     in the model's state_dict, moves to its device and precision, and is named in its configuration:
     `save_pretrained` and the checkpoints of a Trainer hold it, and `layers.load` gives it back.
 
     Args:
-        model: a Hugging Face model for sequence classification.
+        model: a Hugging Face model for sequence classification, or one that writes texts.
         layer: of as many features as the model's embeddings.
 
     Returns:
@@ -51,7 +60,7 @@ def attach(model: Any, layer: Layer) -> Any:
         raise SettingError(
             f"got a layer of type {type(layer).__name__}, expected one of isotropy.layers"
         )
-    place = place_in(model)
+    reader = place_in(model).reader(model)
     if layer_of(model) is not None:
         raise SettingError(
             f"got a model that has a layer, {type(model.isotropy_layer).__name__}, expected one "
@@ -63,18 +72,11 @@ def attach(model: Any, layer: Layer) -> Any:
             f"got a layer with d={layer.d} for a model whose embeddings have {size} features, "
             f"expected d={size}"
         )
-    reader = place.reader(model)
     weight = next((p for p in reader.parameters() if p.is_floating_point()), None)
     weight = next(model.parameters()) if weight is None else weight
     model.add_module(NAME, layer.to(weight.device, weight.dtype))
     setattr(model.config, NAME, _recipe(layer))
-    hook = _Through(model)
-    hook.handles = [
-        model.register_forward_pre_hook(hook.remember, with_kwargs=True),
-        reader.register_forward_pre_hook(hook.change),
-        model.register_forward_hook(hook.forget, always_call=True),
-    ]
-    model._isotropy_hook = hook
+    model._isotropy_hook = _Through(model)
     return model
 
 
@@ -87,8 +89,7 @@ def detach(model: Any) -> Layer:
     layer = layer_of(model)
     if layer is None:
         raise SettingError("got a model without a layer, expected one that layers.attach gave one")
-    for handle in model._isotropy_hook.handles:
-        handle.remove()
+    model._isotropy_hook.remove()
     del model._isotropy_hook
     delattr(model, NAME)
     delattr(model.config, NAME)
@@ -107,6 +108,9 @@ class Head(nn.Module):
     Args:
         model: a Hugging Face classifier, whose own modules these are.
 
+    Raises:
+        SettingError: the model has no known place for a layer, or is no classifier.
+
     Example:
         >>> from transformers import BertConfig, BertForSequenceClassification
         >>> sizes = dict(num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
@@ -117,13 +121,13 @@ class Head(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self._place = place_in(model)
-        for name in self._place.parts:
+        place, self._head = place_in_classifier(model)
+        for name in place.parts:
             self.add_module(name, model.get_submodule(name))
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits of n×d embeddings that have been through the layer, n×k."""
-        return self._place.head(self, x)
+        return self._head(self, x)
 
 
 @torch.no_grad()
@@ -139,10 +143,10 @@ def embeddings(model: Any, batches: Iterable[Mapping[str, Any]]) -> Tensor:
         n×d, the rows of all batches, on the model's device.
 
     Raises:
-        SettingError: the model has no known place for a layer.
+        SettingError: the model has no known place for a layer, or is no classifier.
         InputError: there are no batches.
     """
-    place = place_in(model)
+    place, _ = place_in_classifier(model)
     device = next(model.parameters()).device
     found: list[Tensor] = []
     for batch in batches:
@@ -174,16 +178,34 @@ def embeddings(model: Any, batches: Iterable[Mapping[str, Any]]) -> Tensor:
 class _Through:
     """The hooks of a model with a layer; copied with it, as they hold it."""
 
-    handles: list[Any]
-
     def __init__(self, model: Any) -> None:
         self.model = model
         self.inputs: dict[str, Any] = {}
+        self.around = [
+            model.register_forward_pre_hook(self.remember, with_kwargs=True),
+            model.register_forward_hook(self.forget, always_call=True),
+        ]
+        self.join()
 
-    def remember(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def join(self) -> None:
+        """Stand before the module that reads the embeddings."""
+        self.reader = place_in(self.model).reader(self.model)
+        self.before = self.reader.register_forward_pre_hook(self.change)
+
+    def remove(self) -> None:
+        """Take the hooks away."""
+        for handle in (*self.around, self.before):
+            handle.remove()
+
+    def remember(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep the tokens, of which only a forward pass knows which are padding."""
-        ids = kwargs.get("input_ids", args[0] if args else None)
-        self.inputs = {"input_ids": ids}
+        if place_in(model).reader(model) is not self.reader:  # a new vocabulary makes a new head
+            self.before.remove()
+            self.join()
+        if args:
+            names = inspect.signature(model.forward).parameters
+            kwargs = {**dict(zip(names, args, strict=False)), **kwargs}
+        self.inputs = {name: kwargs[name] for name in _TOKENS if name in kwargs}
 
     def change(self, _: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Send the embeddings through the layer."""

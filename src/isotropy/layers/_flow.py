@@ -31,7 +31,8 @@ class Flow(Layer):
     The flow learns from `own_loss`, the mean of −log p(x) over the rows that it saw last in
     training, detached; add it to the loss and give the flow's parameters their own
     `learning_rate`. The gradient of the task goes through z to the encoder, and not to the flow's
-    parameters. All is computed in float32 (float64 in a flow of float64).
+    parameters. In a model that writes texts, `attach` gives it the decoder's states of all tokens
+    that are no padding. All is computed in float32 (float64 in a flow of float64).
 
     Args:
         d: number of features, at least 2 for the last level.
@@ -210,6 +211,8 @@ SPEC = MethodSpec(
         "output, and its loss is in bits a feature; here the hidden layers are plain and the loss "
         "is in nats a row, which is all the same to Adam. That the task's gradient passes the "
         "flow's parameters by is this project's reading of a flow that is trained on the "
-        "likelihood."
+        "likelihood. So is where it stands in translation and summarisation, of which Ding et al. "
+        "2022 say nothing: at every token, between the decoder's last states and the language "
+        "model's head."
     ),
 )

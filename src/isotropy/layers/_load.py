@@ -1,4 +1,4 @@
-"""Loads a saved classifier together with its layer."""
+"""Loads a saved model together with its layer."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ _LOGGERS = ("transformers.modeling_utils", "transformers.utils.loading_report")
 
 
 def load(auto: Any, folder: str | Path, *, layer: Layer | None = None, **settings: Any) -> Any:
-    """A classifier with its layer, as `save_pretrained` or a Trainer's checkpoint has saved it.
+    """A model with its layer, as `save_pretrained` or a Trainer's checkpoint has saved it.
 
     `load(AutoModelForSequenceClassification, "folder")` is
     `AutoModelForSequenceClassification.from_pretrained("folder")` with the layer, which that alone
