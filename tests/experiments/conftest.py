@@ -21,7 +21,23 @@ _SHAPE = {
     "max_position_embeddings": 40,
     "initializer_range": 0.3,
 }
+_BART = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 40,
+    "init_std": 0.3,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 3,
+    "forced_eos_token_id": 3,
+}
 _CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bart": ("Bart", _BART),
+    "mbart": ("MBart", _BART),
     "bert": ("Bert", _SHAPE),
     "roberta": ("Roberta", {**_SHAPE, "pad_token_id": 0}),
     "gpt2": (

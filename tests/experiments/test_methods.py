@@ -48,7 +48,10 @@ def test_all_methods_with_their_defaults() -> None:
         ({"name": "whitening", "settings": {"kk": 1}}, "sts12", "setting of whitening 'kk'"),
         ({"name": "i-star"}, "stsb-similarity", "which trains nothing, expected a transform"),
         ({"name": "isotropy-layer"}, "squad", "expected a task of classification or regression"),
-        ({"name": "iso-batch-norm"}, "wmt16-de-en", "expected a task of classification or regr"),
+        ({"name": "flow"}, "squad", "one embedding a text and the head$"),
+        ({"name": "isotropy-layer"}, "wmt16-de-en", "and the head; of layers, flow goes with"),
+        ({"name": "iso-batch-norm"}, "cnn-dailymail", "and the head; of layers, flow goes with"),
+        ({"name": "flow-post-hoc"}, "wmt16-de-en", "which trains a model"),
         (
             {"name": "cosine", "settings": {"site": "decoder-tokens@last"}},
             "cola",
@@ -60,6 +63,14 @@ def test_what_is_refused(method: dict[str, Any], task: str, message: str) -> Non
     with pytest.raises(SettingError, match=message) as raised:
         check(MethodSettings.read(method), find_task(task), TrainSettings())
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("task", ["wmt16-en-ro", "cnn-dailymail"])
+def test_the_flow_goes_with_texts_that_are_written(task: str) -> None:
+    pytest.importorskip("zuko")
+    check(MethodSettings(name="flow"), find_task(task), TrainSettings())
+    with pytest.raises(SettingError, match="adapters freeze"):
+        check(MethodSettings(name="flow"), find_task(task), TrainSettings(peft="lora"))
 
 
 @pytest.mark.parametrize(

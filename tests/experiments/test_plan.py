@@ -317,9 +317,16 @@ def test_isotropy_calibration_has_its_appendix_b() -> None:
     epochs = {(s.task, s.train.epochs) for s in specs(plan, grid="glue")}
     assert {task for task, count in epochs if count == 5} == {"mrpc", "wnli"}
     assert {count for task, count in epochs if task not in ("mrpc", "wnli")} == {3}
-    assert {s.model for s in specs(plan, method="flow")} == {"bert-base-cased"}
-    rows = {(s.task, s.data.train_rows) for s in specs(plan, grid="summarisation-few")}
-    assert rows == {("cnn-dailymail", 20000)}
+    assert {s.model for s in specs(plan, grid="glue-flow")} == {"bert-base-cased"}
+    # The flow and its baselines have the same rows, and all else is alike.
+    for name, few in (("translation", 50_000), ("summarisation", 20_000)):
+        found = [specs(plan, grid=f"{name}-few", method=method) for method in ("none", "flow")]
+        alike = [[s.model_copy(update={"method": None}) for s in part] for part in found]
+        assert alike[0] == alike[1]
+        assert {s.data.train_rows for s in found[1]} == {few}
+        assert {s.task for s in found[1]} == {s.task for s in specs(plan, grid=name)}
+        assert {s.train.schedule for s in found[1]} == {"polynomial"}
+    assert not any("flow" in table.what for table in plan.report.tables if table.cannot)
     sites = {s.method.settings.get("site") for s in specs(plan, grid="glue")}
     assert sites == {None, "vocabulary", "head"}
 

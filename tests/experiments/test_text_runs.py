@@ -75,20 +75,53 @@ def test_question_answering(tiny_model: Callable[[str], str], place: Place, meth
 
 
 @pytest.mark.parametrize(
-    ("task", "method"),
-    [("wmt16-en-ro", "none"), ("wmt16-en-ro", "cosine"), ("cnn-dailymail", "spectrum-exp")],
+    ("model", "task", "method"),
+    [
+        ("t5", "wmt16-en-ro", "none"),
+        ("t5", "wmt16-en-ro", "cosine"),
+        ("t5", "cnn-dailymail", "spectrum-exp"),
+        ("t5", "wmt16-en-ro", "flow"),
+        ("mbart", "wmt16-en-ro", "flow"),
+        ("bart", "cnn-dailymail", "flow"),
+    ],
 )
 def test_written_texts(
-    tiny_model: Callable[[str], str], place: Place, task: str, method: str
+    tiny_model: Callable[[str], str], place: Place, model: str, task: str, method: str
 ) -> None:
+    if method == "flow":
+        pytest.importorskip("zuko")
     options = {"target_length": 6, "beams": 2}
-    spec = run_of(tiny_model("t5"), task, method, options=options)
+    spec = run_of(tiny_model(model), task, method, options=options)
     result = train(spec, place)
     assert result.steps == 3
     expected = {"bleu", "chrf"} if task == "wmt16-en-ro" else {"rouge1", "rouge2", "rougeL"}
     assert set(result.last) == expected
     assert all(value is not None and 0 <= value <= 100 for value in result.last.values())
+    losses = [point.value for point in result.series if point.name == "layer_loss"]
+    assert len(losses) == (3 if method == "flow" else 0)
     assert train(spec, place).last == result.last
+
+
+def test_a_site_of_the_encoder_stays_there_with_a_flow(
+    tiny_model: Callable[[str], str], place: Place
+) -> None:
+    pytest.importorskip("zuko")
+    found = {}
+    for method in ("none", "flow"):
+        base = run_of(tiny_model("t5"), "wmt16-en-ro", method, options={"target_length": 6})
+        still = base.train.model_copy(update={"learning_rate": 1e-30})
+        for on in ("held-out", "batch"):
+            measured = base.measure.model_copy(update={"on": on, "rows": 8})
+            update = {"train": still, "measure": measured}
+            result = train(base.model_copy(update=update), place)
+            tracked = [point for point in result.series if "iso_score" in point.name]
+            found[method, on] = (result.measures, [(p.step, p.value) for p in tracked])
+            assert len(tracked) > 1
+    for on in ("held-out", "batch"):
+        assert found["flow", on][0] == pytest.approx(found["none", on][0])
+        steps, values = zip(*found["flow", on][1], strict=True)
+        expected = dict(found["none", on][1])
+        assert values == pytest.approx([expected[step] for step in steps])
 
 
 def test_a_run_that_reports_nothing_never_looks_at_dev(

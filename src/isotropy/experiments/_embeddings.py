@@ -11,6 +11,7 @@ from isotropy import bars, layers
 from isotropy.errors import TrainingError, UndefinedError
 from isotropy.experiments.spec import MeasureSettings
 from isotropy.layers import layer_of
+from isotropy.layers._places import place_in
 from isotropy.measurement import measure
 from isotropy.measures import SPECS
 from isotropy.representations import Representations
@@ -19,7 +20,7 @@ from isotropy.states import evaluation, states
 
 EMBEDDING = "embedding"
 """A site of experiments alone: the embedding that a classifier's head reads, with whatever a layer
-has made of it. Where a model has a layer, `cls@last` means this too."""
+has made of it. Where a classifier has a layer, `cls@last` means this too."""
 
 # Tokens of all texts and layers could fill any memory: of more than so many some are drawn.
 _MOST_ROWS = 100_000
@@ -30,8 +31,9 @@ Batch = Mapping[str, Any]
 class Sample:
     """Texts on which a model is measured, always the same.
 
-    A site is one of `isotropy.sites.Site`, or `embedding`. Of a model with a layer between encoder
-    and head, `cls@last` is the embedding after the layer, which is what the head reads.
+    A site is one of `isotropy.sites.Site`, or `embedding`. Of a classifier with a layer between
+    encoder and head, `cls@last` is the embedding after the layer, which is what the head reads; of
+    a model that writes texts it is the encoder's state, as without a layer.
 
     Args:
         batches: the model's inputs, as dicts of tensors; they are kept.
@@ -147,9 +149,10 @@ class Sample:
 
 def reads_embedding(site: str, model: nn.Module) -> bool:
     """Whether a site means what the head reads, rather than an encoder's states."""
-    return site == EMBEDDING or (
-        layer_of(model) is not None and str(Site.parse(site)) == str(Site("cls"))
-    )
+    if site == EMBEDDING:
+        return True
+    has_embedding = layer_of(model) is not None and place_in(model).head is not None
+    return has_embedding and str(Site.parse(site)) == str(Site("cls"))
 
 
 def _arrays(rows: Tensor, most: int) -> dict[str, list[float]]:

@@ -24,6 +24,9 @@ METHODS: Mapping[str, MethodSpec] = {**penalties.SPECS, **layers.SPECS, **transf
 TWO_STAGES = "isotropy-layer"
 """The method whose layer is trained after encoder and head."""
 
+ON_TOKENS = ("flow",)
+"""The layers that may also stand before a head that reads every token of a text being written."""
+
 # What a run knows by itself: the model's size, its processes, and what the task scores by.
 _NOT_SETTINGS = ("self", "d", "group", "settings")
 _NOT_OF_STAGE = ("isotropy", "loss", "score", "seed")
@@ -134,10 +137,14 @@ def _require_fit(name: str, kind: str, task: Task, train: TrainSettings) -> None
         raise SettingError(
             f"{given}, which trains nothing, expected a transform, such as 'whitening', or 'none'"
         )
-    if kind == "layer" and task.kind not in ("classification", "regression"):
+    is_placed = task.kind in ("classification", "regression") or (
+        task.generates and name in ON_TOKENS
+    )
+    if kind == "layer" and not is_placed:
         raise SettingError(
-            f"{given} ({task.kind}), expected a task of classification or regression: a layer "
+            f"{given} ({task.kind}), expected a task of classification or regression: this layer "
             "stands between one embedding a text and the head"
+            + (f"; of layers, {', '.join(ON_TOKENS)} goes with such a task" * task.generates)
         )
     if kind == "layer" and train.peft is not None:
         raise SettingError(

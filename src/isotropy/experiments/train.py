@@ -35,8 +35,9 @@ def train(spec: RunSpec, place: Place = _HERE, progress: Progress = _silent) -> 
     the best score on the tuning split, `late` means over the evaluations in the last 30 % of the
     steps. Isotropy is measured on rows of the main evaluation set at `measure.site`, or along
     training of the very batch that a step trains on (in training mode, with dropout, and before the
-    step). Where a layer stands between encoder and head, `cls@last` is the embedding after the
-    layer, which the head reads; the site `embedding` is what the head reads without one too.
+    step). Where a layer stands between encoder and head of a classifier, `cls@last` is the
+    embedding after the layer, which the head reads; the site `embedding` is what the head reads
+    without one too.
 
     The isotropy layer is trained in a second stage, after everything else; `last`, `best` and
     `late` are then all of the model with its layer. Its epochs are in the series `stage/...`.
