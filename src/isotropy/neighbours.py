@@ -28,8 +28,8 @@ _GROUP = 32
 # Values in one block of pairs. On a CPU it stays near the processor's cache.
 _BLOCK_VALUES = 1 << 22
 _BLOCK_VALUES_ON_ACCELERATOR = 1 << 27
-# Rows and columns of a tile: small ones waste less below the diagonal, but every call of all threads
-# waits for the last one, and on a busy machine that is long.
+# Rows and columns of a tile: small ones waste less below the diagonal, but each call waits for the
+# last of its threads, and on a busy machine that is long.
 _SIDE = 2048
 _SIDE_ON_ACCELERATOR = 8192
 # Enough rows for a product to be taken as that of a tile.
