@@ -15,6 +15,7 @@ from isotropy.errors import SettingError, TrainingError
 from isotropy.experiments.methods import METHODS
 from isotropy.experiments.spec import Place, RunResult
 from isotropy.experiments.train import train
+from isotropy.layers import SecondStage
 
 # What makes each method small enough for 16 features, and quick.
 _SMALL: dict[str, dict[str, Any]] = {
@@ -195,6 +196,49 @@ def test_best_is_chosen_by_the_tuning_split_alone(spec: Callable[..., Any]) -> N
     step = max(tuning, key=lambda point: point[1])[0]
     assert result.best["accuracy"] == dict(series(result, "dev/accuracy"))[step]
     assert result.tuning["accuracy"] == dict(tuning)[step]
+
+
+def test_early_stopping_measures_the_best_model(spec: Callable[..., Any]) -> None:
+    """A run that goes on beyond its best measures what one that ends there does."""
+    data = {"tune": 0.3}
+    schedule = {"schedule": "constant", "learning_rate": 3e-2, "evaluations": 3}
+    result = train(spec(data=data, train={"max_steps": 24, "patience": 20, **schedule}))
+    tuning = series(result, "tuning/accuracy")
+    step = max(tuning, key=lambda point: point[1])[0]
+    assert step < result.steps
+    assert any(f"measured at step {step}, the best" in note for note in result.notes)
+    ended = train(spec(data=data, train={"max_steps": step, **schedule}))
+    assert result.measures == ended.measures
+    assert result.best == ended.last
+
+
+def test_a_second_stage_begins_at_the_best_and_stops_by_the_tuning_split(
+    spec: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[torch.Tensor] = []
+    whole = SecondStage.train
+
+    def watched(self: SecondStage, *given: Any, held_out: Any = None) -> Any:
+        rows, labels = given[2:]
+        held.append(held_out)
+        counts.append((len(rows), len(labels)))
+        return whole(self, *given, held_out=held_out)
+
+    counts: list[tuple[int, int]] = []
+    monkeypatch.setattr(SecondStage, "train", watched)
+    method = {"name": "isotropy-layer", **_SMALL["isotropy-layer"]}
+    schedule = {"schedule": "constant", "learning_rate": 3e-2, "evaluations": 3}
+    made = spec(
+        method=method, data={"tune": 0.3}, train={"max_steps": 24, "patience": 20, **schedule}
+    )
+    result = train(made)
+    step = max(series(result, "tuning/accuracy")[:-1], key=lambda point: point[1])[0]
+    ended = train(spec(method=method, data={"tune": 0.3}, train={"max_steps": step, **schedule}))
+    assert result.best == result.last == ended.last
+    assert series(result, "stage/loss") == series(ended, "stage/loss")
+    (count, _), chosen = counts[0], held[0].tolist()
+    assert chosen == list(range(count - len(chosen), count))  # the rows of the tuning split
+    assert len(chosen) == round(0.3 * count)
 
 
 def test_late_scores_are_means(spec: Callable[..., Any]) -> None:

@@ -383,3 +383,17 @@ def test_classes_of_any_whole_dtype() -> None:
         for dtype in (torch.int64, torch.int32, torch.uint8, torch.bool)
     ]
     assert all(epochs == found[0] for epochs in found)
+
+
+def test_rows_to_hold_out_can_be_named() -> None:
+    x, labels, head = fine_tuned(40)
+    chosen = torch.tensor([39, 3, 20])
+    trained = SecondStage(epochs=1).train(IsotropyLayer(D), head, x, labels, held_out=chosen)
+    assert torch.equal(trained.held_out, chosen)
+
+
+@pytest.mark.parametrize("chosen", [[], [40], [-1], [1, 1], [0.5], list(range(39))])
+def test_rows_that_cannot_be_held_out(chosen: list[float]) -> None:
+    x, labels, head = fine_tuned(40)
+    with pytest.raises(InputError, match="numbers of rows to hold out of 40, expected different"):
+        SecondStage().train(IsotropyLayer(D), head, x, labels, held_out=torch.tensor(chosen))

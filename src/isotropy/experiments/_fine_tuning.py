@@ -26,6 +26,8 @@ def fine_tuned(setting: Setting) -> Outcome:
     """Train, evaluate and measure.
 
     Of a method in two stages, the scores are those after the second; its first is in the series.
+    Where training may stop early, the second stage and what is measured at the end are of the model
+    that was best on the tuning split, as the best scores are.
 
     Raises:
         TrainingError: the loss is not a finite number.
@@ -55,6 +57,8 @@ def fine_tuned(setting: Setting) -> Outcome:
     taken = int(trainer.state.global_step)
     counted: Sequence[Evaluation] = watch.evaluations
     notes: dict[str, None] = {}
+    if watch.back_to_best(taken):
+        notes[f"measured at step {watch.best_step}, the best on the tuning split"] = None
     if spec.method.name == methods.TWO_STAGES:
         stage = second_stage(setting, trainer, encoded)
         seconds += stage.seconds

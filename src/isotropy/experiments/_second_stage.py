@@ -1,5 +1,6 @@
 """The isotropy layer's second stage as a part of a run."""
 
+import itertools
 import math
 import time
 from dataclasses import dataclass
@@ -34,8 +35,10 @@ class Stage:
 def second_stage(setting: Setting, trainer: Any, encoded: list[dict[str, Any]]) -> Stage:
     """Train the layer on the training rows' embeddings and attach it to the model.
 
-    The embeddings are computed once. What early stopping looks at is a part of the training rows,
-    scored by the task's main metric; an undefined score is the worst.
+    The embeddings are computed once. Early stopping looks at the task's main metric on the tuning
+    split, which the first stage was not trained on either; on a part of the training rows where
+    there is none, or where the stage's settings have a `validation` of their own. An undefined
+    score is the worst.
 
     Args:
         setting: the run, whose model has been fine-tuned.
@@ -49,13 +52,27 @@ def second_stage(setting: Setting, trainer: Any, encoded: list[dict[str, Any]]) 
     spec = setting.spec
     start = time.perf_counter()
     model = trainer.model
+    every = list(setting.rows.train)
+    if setting.rows.tuning and "validation" not in spec.method.stage:
+        first, tuning = len(encoded), setting.rows.tuning
+        encoded = [
+            *encoded,
+            *setting.task.encode(tuning, setting.tokenizer, setting.data, training=True),
+        ]
+        every += tuning
+        held_out = torch.arange(first, len(encoded))
+    else:
+        held_out, _ = methods.make_stage(spec.method, seed=spec.seed).split(len(encoded))
     rows = _embeddings(trainer, encoded)
     labels = torch.tensor([example["labels"] for example in encoded], device=rows.device)
-    held_out, _ = methods.make_stage(spec.method, seed=spec.seed).split(len(encoded))
     shown = [encoded[i] for i in held_out.tolist()]
-    examples = [setting.rows.train[i] for i in held_out.tolist()]
+    examples = [every[i] for i in held_out.tolist()]
+
+    most, scored = methods.make_stage(spec.method, seed=spec.seed).epochs, itertools.count(1)
+    setting.progress("second stage", 0, most)
 
     def score(logits: Tensor, _: Tensor) -> float:
+        setting.progress("second stage", min(next(scored), most), most)
         predictions = setting.task.predict(
             examples, shown, logits.float().cpu().numpy(), setting.tokenizer, setting.data
         )
@@ -64,7 +81,7 @@ def second_stage(setting: Setting, trainer: Any, encoded: list[dict[str, Any]]) 
 
     layer = methods.make_layer(spec.method, size_of(model), seed=spec.seed).to(rows.device)
     stage = methods.make_stage(spec.method, seed=spec.seed, score=score)
-    trained = stage.train(layer, layers.Head(model), rows, labels)
+    trained = stage.train(layer, layers.Head(model), rows, labels, held_out=held_out)
     layers.attach(model, layer)
     if spec.device == "cuda":
         torch.cuda.synchronize()

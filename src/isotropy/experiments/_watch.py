@@ -38,6 +38,8 @@ class Watch(TrainerCallback):
         series: all that was seen, in order.
         evaluations: all of them, in order.
         aside: seconds that were spent beside training.
+        best_state: of the model at the evaluation that was best on the tuning split, and
+            `best_step` when that was; kept only where training may stop early.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class Watch(TrainerCallback):
         self.series: list[Point] = []
         self.evaluations: list[Evaluation] = []
         self.aside = 0.0
+        self.best_state: dict[str, Any] | None = None
+        self.best_step = 0
         self._without_better = 0
         self._best: float | None = None
         self._predicted: int | None = None
@@ -101,6 +105,8 @@ class Watch(TrainerCallback):
         if step in self.steps.evaluations:
             self.evaluate(step)
             patience = self.spec.train.patience
+            if patience is not None and not self._without_better:
+                self._keep(step)
             if patience is not None and self._without_better >= patience:
                 control.should_training_stop = True
                 if self.sample is not None and self.spec.measure.on == "held-out":
@@ -132,6 +138,23 @@ class Watch(TrainerCallback):
             self._best, self._without_better = score, 0
         else:
             self._without_better += 1
+
+    def _keep(self, step: int) -> None:
+        """A copy of the model, off the GPU."""
+        with self._beside():
+            state = self.trainer.model.state_dict()
+            self.best_state = {
+                name: value.detach().to("cpu", copy=True) if torch.is_tensor(value) else value
+                for name, value in state.items()
+            }
+            self.best_step = step
+
+    def back_to_best(self, taken: int) -> bool:
+        """Give the model back what it was when it was best; whether that was before its end."""
+        if self.best_state is None or self.best_step == taken:
+            return False
+        self.trainer.model.load_state_dict(self.best_state)
+        return True
 
     def _tracks_at(self, step: int) -> bool:
         every = self.spec.measure.every

@@ -58,7 +58,7 @@ class TrainSettings(Record):
         precision: of forward and backward pass; the weights are float32 (mixed precision).
         evaluations: how often the model is evaluated in an epoch.
         patience: training stops after this many evaluations without a better score on the tuning
-            split; None for never.
+            split, and the model is measured as it was at the best; None for never.
         group_by_length: whether texts of alike length share batches.
         peft: None, or `"lora"`.
         peft_settings: those of peft's `LoraConfig`, such as `r`.

@@ -41,6 +41,10 @@ def train(spec: RunSpec, place: Place = _HERE, progress: Progress = _silent) -> 
 
     The isotropy layer is trained in a second stage, after everything else; `last`, `best` and
     `late` are then all of the model with its layer. Its epochs are in the series `stage/...`.
+    It stops early by the tuning split, where there is one.
+
+    With `train.patience`, what follows on training (the second stage, the final measures) is of the
+    model as it was at its best evaluation; `last` stays what it was at the end.
 
     Of a task of similarity nothing is trained: embeddings are scored as they are, or after a
     transform.

@@ -135,7 +135,15 @@ class SecondStage:
         number("learning_rate", self.learning_rate, low=0, open=True)
         number("weight_decay", self.weight_decay, low=0)
 
-    def train(self, layer: Layer, head: nn.Module, rows: Rows, labels: Tensor) -> Trained:
+    def train(
+        self,
+        layer: Layer,
+        head: nn.Module,
+        rows: Rows,
+        labels: Tensor,
+        *,
+        held_out: Tensor | None = None,
+    ) -> Trained:
         """Train the layer in place, and the head with it where the settings say so.
 
         Args:
@@ -145,6 +153,8 @@ class SecondStage:
                 numbers of some rows to these rows, where they do not fit into memory or are to be
                 made anew each time.
             labels: n of them.
+            held_out: the numbers of the rows that are held out, such as those that the first stage
+                was not trained on either; by default a share `validation` is drawn.
 
         Returns:
             The epochs; layer and head are left with the best one's parameters.
@@ -159,7 +169,7 @@ class SecondStage:
                 f"got a head of type {type(head).__name__}, expected a module from embeddings to "
                 "logits, such as layers.Head(model)"
             )
-        held_out, kept = self._split(layer, rows, labels)
+        held_out, kept = self._split(layer, rows, labels, held_out)
         task = self.loss or (_squares if labels.is_floating_point() else _cross_entropy)
         state = _Run(
             settings=self,
@@ -198,14 +208,16 @@ class SecondStage:
         count = min(max(1, round(self.validation * n)), n - 2)
         return order[:count], order[count:]
 
-    def _split(self, layer: Layer, rows: Rows, labels: Tensor) -> tuple[Tensor, Tensor]:
-        for name, given, known in (
+    def _split(
+        self, layer: Layer, rows: Rows, labels: Tensor, given: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        for name, what, known in (
             ("rows", rows, callable(rows) or isinstance(rows, Tensor)),
             ("labels", labels, isinstance(labels, Tensor) and labels.ndim > 0),
         ):
             if not known:
                 raise InputError(
-                    f"got {name} of type {type(given).__name__}, expected a tensor with one entry "
+                    f"got {name} of type {type(what).__name__}, expected a tensor with one entry "
                     "a text; make one of a numpy array with torch.from_numpy"
                 )
         n = len(labels)
@@ -216,7 +228,7 @@ class SecondStage:
                     f"got {n} labels for {len(rows)} rows, expected one label a row; "
                     "compute the embeddings of exactly the texts that have labels"
                 )
-        held_out, kept = self.split(n)
+        held_out, kept = self.split(n) if given is None else _parted(given, n)
         return held_out.to(labels.device), kept.to(labels.device)
 
 
@@ -350,6 +362,20 @@ class _Run:
         parts = torch.split(held_out, max(self.settings.batch_size, 1024))
         logits = torch.cat([self.head(self.layer(self.fetch(part))) for part in parts])
         return float(self.score(logits, self.labels[held_out]))
+
+
+def _parted(held_out: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The numbers of rows that are held out, and of all others."""
+    chosen = held_out.flatten().tolist()
+    if not all(isinstance(i, int) and 0 <= i < n for i in chosen) or not (
+        1 <= len(set(chosen)) == len(chosen) <= n - 2
+    ):
+        raise InputError(
+            f"got {len(chosen)} numbers of rows to hold out of {n}, expected different whole ones "
+            f"from 0 to {n - 1}, at least one and so few that two rows are left to train on"
+        )
+    others = sorted(set(range(n)) - set(chosen))
+    return held_out.flatten(), torch.tensor(others)
 
 
 def _require_trainable(layer: Any) -> None:
