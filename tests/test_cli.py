@@ -235,6 +235,19 @@ def test_an_interruption_is_one_line_and_exit_code_130(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interruption_before_the_command_begins_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(**given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", stop)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_ctrl_c_of_a_process() -> None:
     command = [sys.executable, "-m", "isotropy", "measure", "-", "--format", "jsonl"]
     # It waits for standard input, which stays open, after it has imported torch.

@@ -246,7 +246,7 @@ def _run(
         with progress_bars(show=not no_progress) as progress:
             studied = outcome.study(chosen, progress)
         typer.echo(f"\n\n{studied}")
-    if runs.failed:
+    if runs.failed or runs.left:
         typer.echo(outcome.failures(runs), err=True)
         raise typer.Exit(1)
 

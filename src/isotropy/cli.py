@@ -74,7 +74,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that it does not know is no error
             stream.reconfigure(errors="replace")
-    app(prog_name="isotropy")
+    try:
+        app(prog_name="isotropy")
+    except KeyboardInterrupt:  # while the command was being found, or at its very end
+        typer.echo("interrupted", err=True)
+        sys.exit(130)
 
 
 def _show_version(asked: bool) -> None:

@@ -65,6 +65,18 @@ def test_bars_on_a_terminal(clock, monkeypatch):
     assert "2/5" in last
 
 
+def test_no_time_is_told_where_a_run_takes_longer_than_those_before(clock, capsys):
+    specs = [fake_spec(seed) for seed in range(3)]
+    with display(3, 3, show=True) as shown:
+        for spec in specs:
+            shown.began(spec)
+        clock[0] += 5
+        shown.ended(specs[0], "done", "accuracy 0.5")
+        shown.ended(specs[1], "done", "accuracy 0.5")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith("(2 of 3 runs done, 1 left)")
+
+
 def test_nothing_where_it_is_not_wanted(clock, capsys):
     with display(5, 2, show=False) as shown:
         carry_on(shown, clock)

@@ -280,6 +280,24 @@ def test_an_empty_file_becomes_a_store_and_is_none_to_read(path):
         assert store.runs() == []
 
 
+@pytest.mark.parametrize("change", ["DELETE FROM meta", "UPDATE meta SET value = 'x'"])
+def test_a_store_that_does_not_tell_its_version_is_none(path, change):
+    with Store(path) as store:
+        store._connection.execute(change)
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match="another kind of file"):
+            Store(path, read_only=read_only)
+
+
+def test_an_error_that_is_no_text_is_stored(path, owner):
+    spec = fake_spec()
+    with Store(path) as store:
+        store.add([spec])
+        store.claim(owner, [spec.id])
+        assert store.fail(owner, spec.id, "no file b\udcff.csv")
+        assert store.runs()[0].error == "no file b\\udcff.csv"
+
+
 def test_a_newer_store_is_refused(path):
     with Store(path) as store:
         store._connection.execute("UPDATE meta SET value = '99'")
@@ -431,6 +449,19 @@ def test_a_rescued_result_is_adopted_once(path, owner):
         assert len(store.series()) == 2 * len(RESULT.series)
         assert not any(file.exists() for file in files)
         assert store.adopt() == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"store": "x"}'])
+def test_a_rescued_file_that_is_not_whole_stops_nothing(path, owner, text):
+    spec = fake_spec()
+    with Store(path) as store:
+        store.add([spec])
+        file = rescue(path, spec.id, RESULT)
+        whole = file.read_text()
+        file.write_text(text)
+        assert store.adopt() == 0
+        file.write_text(whole)
+        assert store.adopt() == 1
 
 
 def test_a_result_is_rescued_elsewhere_where_there_is_no_room(tmp_path, path, monkeypatch):

@@ -70,8 +70,9 @@ class _Overview:
             parts.append(f"{left} left")
         if self.others:
             parts.append(f"{self.others} of them elsewhere")
-        if left and self._seconds:
-            parts.append(f"about {_duration(self._remaining(left))} to go")
+        # Where runs take longer than those before them, nothing is known.
+        if left and self._seconds and (seconds := self._remaining(left)):
+            parts.append(f"about {_duration(seconds)} to go")
         return ", ".join(parts)
 
     def _remaining(self, left: int) -> float:

@@ -43,11 +43,15 @@ def rescued(store: Path) -> Iterator[tuple[Path, str, RunResult]]:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """What is in it; None if it is not ours: temporary files are everybody's."""
-    with file.open(encoding="utf-8") as opened:
-        if hasattr(os, "getuid") and os.fstat(opened.fileno()).st_uid != os.getuid():
-            return None
-        return dict(json.load(opened))
+    """What is in it; None if it is not ours or not whole: temporary files are everybody's."""
+    try:
+        with file.open(encoding="utf-8") as opened:
+            if hasattr(os, "getuid") and os.fstat(opened.fileno()).st_uid != os.getuid():
+                return None
+            found = json.load(opened)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"store", "run", "result"} <= found.keys() else None
 
 
 def _folders(store: Path) -> tuple[Path, ...]:

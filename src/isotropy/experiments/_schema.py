@@ -222,7 +222,10 @@ def _application(connection: sqlite3.Connection, path: Path) -> int:
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     asked = "SELECT value FROM meta WHERE key = 'schema_version'"
-    version = int(connection.execute(asked).fetchone()[0])
+    found = connection.execute(asked).fetchone()
+    if found is None or not str(found[0]).isdecimal():
+        raise _no_store(path)
+    version = int(found[0])
     if version > len(VERSIONS):
         raise StoreError(
             f"got store {str(path)!r} of schema version {version}, expected at most "

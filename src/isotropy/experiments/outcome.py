@@ -42,7 +42,10 @@ def preview(
     specs, missing = plan.available(place, device=device, threads=threads)
     specs = chosen(specs, only)
     found = estimate(
-        specs, place=place, workers=worker_count(workers, threads or 1), progress=progress
+        specs,
+        place=place,
+        workers=worker_count(workers, 1 if threads is None else threads),
+        progress=progress,
     )
     lines = [tables.wrapped(f"not here: {what}") for what in missing]
     return "\n\n".join([str(found), *(["\n".join(lines)] if lines else [])])
@@ -75,8 +78,14 @@ def study(plan: Plan, progress: Progress | None = None) -> str:
 
 
 def failures(runs: "Runs") -> str:
-    """One line of what failed, and what to do."""
-    failed = runs.failed
+    """One line of what failed or could not be done, and what to do."""
+    failed, left = runs.failed, runs.left
+    if not failed:
+        return (
+            f"error: got {len(left)} of {len(runs)} runs whose processes ended each time, such as "
+            f"{left[0].spec.label}, expected a result; give the same command again, where memory "
+            "was short with fewer --workers"
+        )
     first = failed[0]
     said = (first.error or "no word").strip().splitlines()[-1]
     return (

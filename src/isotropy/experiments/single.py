@@ -134,11 +134,13 @@ def _kept(plan: Plan, spec: RunSpec, place: Place, path: Path, progress: Progres
     from isotropy.experiments.store import Store
     from isotropy.experiments.train import train
 
+    from isotropy.experiments._rescue import rescue
     with Store(path) as store, at_work() as owner:
         store.add([spec])
         store.retry([spec.id])
         if store.claim(owner, [spec.id]) is None:
             [run] = store.runs(ids=[spec.id])
+        store.adopt()
             if run.result is None:
                 raise StoreError(
                     f"got a run that another process is doing in {str(path)!r}, expected one that "
@@ -153,7 +155,14 @@ def _kept(plan: Plan, spec: RunSpec, place: Place, path: Path, progress: Progres
         except BaseException:
             store.release(owner, spec.id)
             raise
-        store.finish(owner, spec.id, result)
+        try:
+            store.finish(owner, spec.id, result)
+        except StoreError as error:
+            if (file := rescue(path, spec.id, result)) is None:
+                raise
+            raise StoreError(
+                f"{error}; the result is kept in {file} until the next start takes it in"
+            ) from None
     return Single(spec, result)
 
 

@@ -191,6 +191,8 @@ class Store:
 
     def fail(self, owner: Owner, run: str, error: str) -> bool:
         """Write that a run failed; the answer is that of `finish`."""
+        # A file's name in it may be no text.
+        error = error.encode(errors="backslashreplace").decode()
         with transaction(self._connection, self.path):
             changed = self._connection.execute(
                 """UPDATE runs SET status = 'failed', owner = NULL, error = ?, finished = ?

@@ -107,6 +107,22 @@ def test_nothing_of_a_run_is_left_when_it_has_ended(engine, place, tmp_path):
     assert not [path for path in engine._folder.iterdir() if path.is_dir()]
 
 
+def test_a_killed_run_is_lost_though_its_child_lives_on(engine, place, tmp_path):
+    engine.start(fake_spec(leave="and die"), place)
+    event = events_of(engine, seconds=10.0)[-1]
+    assert isinstance(event, Lost)
+    assert "SIGKILL" in event.reason
+    [(_, _, child, _, _)] = journal(tmp_path, "child")
+    until(lambda: not lives(child))
+
+
+def test_what_cannot_be_stored_is_an_error_of_the_run(engine, place):
+    engine.start(fake_spec(nothing=True), place)
+    event = events_of(engine)[-1]
+    assert isinstance(event, Failed)
+    assert event.error.startswith("AttributeError: 'NoneType'")
+
+
 def test_a_killed_server_is_started_again_and_its_runs_go_on(engine, place, tmp_path):
     go = tmp_path / "go"
     first = fake_spec(0, wait_for=str(go))

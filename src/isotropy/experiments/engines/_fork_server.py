@@ -5,9 +5,9 @@ file of the driver, and no state that a run could change for the next one. A run
 milliseconds, in a process that is as good as fresh.
 
 The driver talks to it over a socket. It sends a byte with a file, the new process's end of a
-connection, for each process that it wants, and is told (-1, 0) when all is imported and (pid,
-exit code) of each process that has ended. At the socket's end, when the driver is gone, the server
-ends. The runs know by themselves: their connections end too.
+connection, for each process that it wants, and is told (-1, 0) when all is imported, (pid, BEGUN)
+of each process and (pid, exit code) when it has ended. At the socket's end, when the driver is
+gone, the server ends. The runs know by themselves: their connections end too.
 
 `multiprocessing`'s own fork server would import the driver's main script again in each child, and
 there is one for the whole process, which others may have started with other imports.
@@ -29,6 +29,7 @@ from isotropy.experiments.engines._engine import Progressed
 
 RECORD = struct.Struct("ii")
 READY = (-1, 0)
+BEGUN = 1000  # no exit code
 
 
 def serve(channel: socket.socket, work: str) -> None:
@@ -54,13 +55,15 @@ def serve(channel: socket.socket, work: str) -> None:
                 asked, files, _, _ = socket.recv_fds(channel, 1, 1)
                 if not asked:
                     return
-                if os.fork() == 0:
+                pid = os.fork()
+                if pid == 0:
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     for file in (channel.fileno(), ended, wake, selector.fileno()):
                         os.close(file)
                     _be_a_run(files[0], work)
                 os.close(files[0])
+                channel.sendall(RECORD.pack(pid, BEGUN))
 
 
 def _ended() -> list[tuple[int, int]]:

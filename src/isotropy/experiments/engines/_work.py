@@ -33,8 +33,9 @@ def carry_out(name: str, spec: RunSpec, place: Place, progress: Progress) -> Fin
         progress: called a few times a second at most.
     """
     try:
-        work = find_work(name)
-        return Finished(spec.id, work(spec, place, seldom(progress)))
+        result = find_work(name)(spec, place, seldom(progress))
+        result.model_dump_json()  # where it cannot be stored, that is the run's error
+        return Finished(spec.id, result)
     except (Exception, SystemExit) as error:
         return Failed(spec.id, described(error))
 

@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from isotropy.errors import SettingError
 from isotropy.experiments._owner import is_dead, this_process
 from isotropy.experiments.engines._engine import TRAIN, Event, Failed, Finished, Lost, Progressed
-from isotropy.experiments.engines._fork_server import READY, RECORD
+from isotropy.experiments.engines._fork_server import BEGUN, READY, RECORD
 from isotropy.experiments.engines._work import last_words, with_output
 from isotropy.experiments.spec import Place, RunSpec
 
@@ -137,7 +137,11 @@ class LocalEngine:
         ready = wait_for([*connections, *channels], seconds)
         if self._server.channel in ready:
             self._server.read()
-        heard = [child for connection, child in connections.items() if connection in ready]
+        heard = [
+            child
+            for connection, child in connections.items()
+            if connection in ready or self._server.saw_end(child.pid)
+        ]
         return [event for child in heard for event in self._heard(child)]
 
     def stop(self) -> None:
@@ -182,6 +186,12 @@ class LocalEngine:
         """The last event of a run; its process is gone then, with all that it had started."""
         child.connection.close()
         _await_end(child.pid)
+            return
+        if child.pid is not None and self._server.saw_end(child.pid):
+            # It died, and what it had started keeps the connection open.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            yield self._end(child, None)
         event: Event
         if isinstance(told, Failed):
             event = replace(told, error=with_output(told.error, child.log))
@@ -268,6 +278,8 @@ class _Server:
         if not told:
             self.ended = True
             code = self._process.wait()
+            elif record[1] == BEGUN:  # a number that an earlier process may have had
+                self._codes.pop(record[0], None)
             if not self._ready and code > 0:
                 # It was not killed: no other would fare better.
                 raise RuntimeError(f"the worker's imports failed:\n{last_words(self._log)}")
@@ -277,6 +289,10 @@ class _Server:
         end = monotonic() + _GRACE
         while pid is not None and pid not in self._codes and not self.ended:
             left = end - monotonic()
+    def saw_end(self, pid: int | None) -> bool:
+        """Whether it has told that a process has ended."""
+        return pid in self._codes
+
             if left <= 0 or not wait_for([self.channel], left):
                 break
             self.read()

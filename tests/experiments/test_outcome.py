@@ -1,0 +1,37 @@
+import pytest
+from fakes import FakePlan, fake_spec
+from typer.testing import CliRunner
+
+from isotropy import cli
+from isotropy.experiments import execution, outcome
+from isotropy.experiments.execution import Runs
+from isotropy.experiments.store import StoredRun
+
+
+def runs(*states, folder):
+    specs = [fake_spec(seed) for seed in range(len(states))]
+    records = tuple(
+        StoredRun(id=spec.id, spec=spec, status=status, error="oh no" * (status == "failed"))
+        for spec, status in zip(specs, states, strict=True)
+    )
+    return Runs(FakePlan(specs), folder / "runs.db", records)
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        (
+            ("failed", "pending", "failed"),
+            "got 2 failed of 3 runs, the first fake none none seed=0",
+        ),
+        (("pending", "pending"), "got 2 of 2 runs whose processes ended each time, such as fake"),
+    ],
+)
+def test_what_has_no_result_is_no_success(states, said, tmp_path, monkeypatch):
+    found = runs(*states, folder=tmp_path)
+    monkeypatch.setattr(execution, "run", lambda *args, **named: found)
+    monkeypatch.setattr(outcome, "summary", lambda runs: "the table")
+    result = CliRunner().invoke(cli.app, ["run", "demo"])
+    assert result.exit_code == 1
+    assert result.stdout == "the table\n"
+    assert f"error: {said}" in result.stderr
