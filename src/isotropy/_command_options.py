@@ -62,10 +62,11 @@ def value(text: str) -> Any:
 
         try:
             return loads(text)
-        except JSONDecodeError as error:
+        except (JSONDecodeError, RecursionError) as error:
+            reason = getattr(error, "msg", "too deep").lower()
             raise typer.BadParameter(
-                f"got {text!r}, expected a list or table in JSON such as [1, 2] or "
-                f'["a", "b"] ({error.msg.lower()})',
+                f"got {text[:80]!r}, expected a list or table in JSON such as [1, 2] or "
+                f'["a", "b"] ({reason})',
                 param_hint="--set",
             ) from None
     return text

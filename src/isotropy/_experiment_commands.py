@@ -201,7 +201,7 @@ def _run(
     from isotropy.experiments.spec import Place
     from isotropy.output import progress_bars
 
-    _known_engine(engine)
+    _known_engine(engine, address)
     changes = settings(set_ or [])
     if model is not None:
         changes["models"] = [model]
@@ -288,7 +288,7 @@ def _tune(
     from isotropy.experiments.tuning import tune
     from isotropy.output import progress_bars, reserved
 
-    _known_engine(engine)
+    _known_engine(engine, address)
     changes = settings(set_ or [])
     if model is not None:
         changes["models"] = [model]
@@ -354,11 +354,15 @@ def _papers() -> None:
     typer.echo(papers.listing())
 
 
-def _known_engine(name: str) -> None:
+def _known_engine(name: str, address: str | None) -> None:
     if name not in _ENGINES:
         from isotropy.errors import unknown_name
 
         raise unknown_name("engine", name, _ENGINES)
+    if address is not None and name != "ray":
+        raise SettingError(
+            f"got --address {address!r} with the engine {name}, expected it with --engine ray alone"
+        )
 
 
 def _files(split: Iterable[str] | None, data: str | None) -> dict[str, str]:

@@ -42,7 +42,7 @@ def searches_of(
             '[tuning.i-star] with "settings.weight" = [-1, 1]'
         )
     on, revisions = choose_device(device), Revisions(place)
-    placed = {"threads": threads or 1, "device": on}
+    placed = {"threads": 1 if threads is None else threads, "device": on}
     first = max(cell.spec.seed for cell in plan.cells) + 1
     found: dict[tuple[str, str], Search] = {}
     for cell in plan.cells:

@@ -214,7 +214,7 @@ class Plan:
             # A fresh record: a spec keeps its identity once it has been asked for.
             found = revisions.filled(cell.spec)
             if found is not None:
-                placed = {"threads": threads or 1, "device": chosen}
+                placed = {"threads": 1 if threads is None else threads, "device": chosen}
                 spec = RunSpec.read({**said(found), **placed}, where=self.where)
                 specs.setdefault(spec.id, spec)
         return list(specs.values()), revisions.missing()

@@ -98,7 +98,7 @@ def train_one(
         SourceError: data or a model that cannot be read.
         StoreError: the store cannot be used, or another process is doing the same run.
     """
-    from isotropy.experiments.engines.local import cores
+    from isotropy.experiments.engines.local import cores, worker_count
     from isotropy.experiments.train import train
 
     place = Place(data_dir=data_dir, files=dict(files or {}))
@@ -121,7 +121,10 @@ def train_one(
         "seeds": [seed],
     }
     plan = Plan.parse(_toml.write(table), where=_NAME).override(changes)
-    [spec] = plan.runs(place, device=device, threads=threads or cores())
+    wanted = cores() if threads is None else threads
+    if wanted >= 1:  # less is not a run's
+        worker_count(None, wanted)
+    [spec] = plan.runs(place, device=device, threads=wanted)
     told = progress or _silent
     if store is None:
         return Single(spec, train(spec, place, told))
@@ -131,16 +134,16 @@ def train_one(
 def _kept(plan: Plan, spec: RunSpec, place: Place, path: Path, progress: Progress) -> Single:
     """The run, in a store."""
     from isotropy.experiments._owner import at_work
+    from isotropy.experiments._rescue import rescue
     from isotropy.experiments.store import Store
     from isotropy.experiments.train import train
 
-    from isotropy.experiments._rescue import rescue
     with Store(path) as store, at_work() as owner:
         store.add([spec])
+        store.adopt()
         store.retry([spec.id])
         if store.claim(owner, [spec.id]) is None:
             [run] = store.runs(ids=[spec.id])
-        store.adopt()
             if run.result is None:
                 raise StoreError(
                     f"got a run that another process is doing in {str(path)!r}, expected one that "

@@ -262,7 +262,9 @@ def test_cores_are_never_oversubscribed(monkeypatch):
     assert worker_count(None, 1) == 6
     assert worker_count(None, 4) == 1
     assert worker_count(3, 2) == 3
-    assert worker_count(1, 8) == 1
+    assert worker_count(1, 6) == 1
+    with pytest.raises(SettingError, match="got threads=8 on 6 cores, expected at most 6"):
+        worker_count(None, 8)
     with pytest.raises(SettingError, match=r"got workers=4 of 2 threads each on 6 cores.*most 3"):
         worker_count(4, 2)
     with pytest.raises(SettingError, match="got workers=0, expected 1 or more"):

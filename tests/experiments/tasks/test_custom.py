@@ -244,6 +244,14 @@ def test_a_label_that_train_does_not_have(tmp_path: Path) -> None:
         load(train=train, dev=dev)
 
 
+def test_of_many_labels_a_few_are_named(tmp_path: Path) -> None:
+    train = write(tmp_path / "t.csv", some(600, [f"class {i}" for i in range(300)]))
+    dev = write(tmp_path / "d.csv", some(4, ["class 1", "maybe"]))
+    with pytest.raises(SourceError, match=r"'class 104' and 292 more") as caught:
+        load(train=train, dev=dev)
+    assert len(str(caught.value)) < 500
+
+
 def test_a_word_among_numbers(tmp_path: Path) -> None:
     train = write(tmp_path / "t.csv", some(40, [i / 4 for i in range(20)]))
     dev = write(tmp_path / "d.csv", some(4, [0.5, "high"]))

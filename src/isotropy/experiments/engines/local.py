@@ -45,12 +45,17 @@ def worker_count(workers: int | None, threads: int) -> int:
         threads: of a run.
 
     Raises:
-        SettingError: less than one, or more than fit.
+        SettingError: less than one, or more than fit; a run of more threads than cores.
 
     Example:
         >>> worker_count(None, threads=cores())
         1
     """
+    if threads > cores():
+        raise SettingError(
+            f"got threads={threads} on {cores()} cores, expected at most {cores()}: threads that "
+            "share a core take several times as long; give fewer"
+        )
     fit = max(1, cores() // threads)
     if workers is None:
         return fit
@@ -181,17 +186,17 @@ class LocalEngine:
                     return
         except (EOFError, OSError):
             yield self._end(child, None)
-
-    def _end(self, child: _Child, told: Finished | Failed | None) -> Event:
-        """The last event of a run; its process is gone then, with all that it had started."""
-        child.connection.close()
-        _await_end(child.pid)
             return
         if child.pid is not None and self._server.saw_end(child.pid):
             # It died, and what it had started keeps the connection open.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             yield self._end(child, None)
+
+    def _end(self, child: _Child, told: Finished | Failed | None) -> Event:
+        """The last event of a run; its process is gone then, with all that it had started."""
+        child.connection.close()
+        _await_end(child.pid)
         event: Event
         if isinstance(told, Failed):
             event = replace(told, error=with_output(told.error, child.log))
@@ -273,26 +278,26 @@ class _Server:
         for record in RECORD.iter_unpack(told):
             if record == READY:
                 self._ready = True
+            elif record[1] == BEGUN:  # a number that an earlier process may have had
+                self._codes.pop(record[0], None)
             else:
                 self._codes[record[0]] = record[1]
         if not told:
             self.ended = True
             code = self._process.wait()
-            elif record[1] == BEGUN:  # a number that an earlier process may have had
-                self._codes.pop(record[0], None)
             if not self._ready and code > 0:
                 # It was not killed: no other would fare better.
                 raise RuntimeError(f"the worker's imports failed:\n{last_words(self._log)}")
+
+    def saw_end(self, pid: int | None) -> bool:
+        """Whether it has told that a process has ended."""
+        return pid in self._codes
 
     def exit_code(self, pid: int | None) -> int | None:
         """How a process ended, once it has; None if nobody knows."""
         end = monotonic() + _GRACE
         while pid is not None and pid not in self._codes and not self.ended:
             left = end - monotonic()
-    def saw_end(self, pid: int | None) -> bool:
-        """Whether it has told that a process has ended."""
-        return pid in self._codes
-
             if left <= 0 or not wait_for([self.channel], left):
                 break
             self.read()

@@ -16,7 +16,7 @@ from isotropy.experiments.tasks._files import content_hash, existing, require_re
 from isotropy.experiments.tasks._records import records
 from isotropy.experiments.tasks._task import Row, Splits, Task
 from isotropy.settings import number
-from isotropy.sources._messages import count, quoted, shown
+from isotropy.sources._messages import count, listing, quoted, shown
 
 _KINDS = ("auto", "classification", "regression")
 _SPLITS = ("train", "dev", "test")
@@ -258,7 +258,7 @@ def _classed(rows: Sequence[Row], classes: Mapping[str, int], where: str) -> lis
         if row["label"] not in classes:
             raise SourceError(
                 f"got the label {quoted(row['label'])} in {where}, which no training row has, "
-                f"expected one of {', '.join(map(repr, classes))}"
+                f"expected one of {listing(classes)}; correct it, or check the column of the labels"
             )
     return [{**row, "label": classes[row["label"]], "class": row["label"]} for row in rows]
 

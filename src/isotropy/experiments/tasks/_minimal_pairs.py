@@ -27,11 +27,7 @@ class Grammar:
 
     def load(self, task: str, data: DataSettings, place: Place) -> Splits:
         """The sentences; a folder of data sets is not looked at."""
-        if place.files:
-            raise SettingError(
-                f"got files for task {task}, which makes its own sentences, expected none; "
-                "choose the task custom for files of your own"
-            )
+        self.revision(task, data, place)
         if data.revision not in ("", _REVISION):
             raise SettingError(
                 f"got data.revision={data.revision!r} of task {task}, expected {_REVISION!r}; "
@@ -41,6 +37,11 @@ class Grammar:
 
     def revision(self, task: str, data: DataSettings, place: Place) -> str:
         """The grammar's version."""
+        if place.files:
+            raise SettingError(
+                f"got files for task {task}, which makes its own sentences, expected none; "
+                "choose the task custom for files of your own"
+            )
         return _REVISION
 
 
