@@ -31,6 +31,16 @@ def test_a_split_keeps_the_shares_of_classes(toys: dict[str, Any], share: float)
         assert abs(part[label] - share * count) <= 1
 
 
+def test_rows_that_are_trained_on_too_are_noted(toys: dict[str, Any]) -> None:
+    splits = Splits(made(100), {"dev": made(100)[:10], "other": [{"text": "new", "label": 0}] * 9})
+    assert rows_of(toys["toy"], splits, DataSettings()).repeated() == [
+        "dev: 10 of 10 texts are in train too"
+    ]
+    pairs = [{**row, "pair": "p"} for row in made(10)]
+    splits = Splits(pairs, {"dev": [{**row, "pair": "q"} for row in pairs]})
+    assert rows_of(toys["toy"], splits, DataSettings()).repeated() == []
+
+
 def test_a_split_of_numbers_is_a_plain_draw(toys: dict[str, Any]) -> None:
     rows = [{"text": str(n), "label": n / 100} for n in range(100)]
     found = rows_of(

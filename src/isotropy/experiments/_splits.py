@@ -33,6 +33,18 @@ class Rows:
         parts = {"train": self.train, "tuning": self.tuning, **self.evaluations}
         return {name: rows_hash(rows) for name, rows in parts.items() if len(rows)}
 
+    def repeated(self) -> list[str]:
+        """A note for each part whose texts are trained on too, where these are over 5 %."""
+        if not len(self.train) or "text" not in self.train[0]:
+            return []
+        trained = {(row["text"], row.get("pair")) for row in self.train}
+        found = []
+        for name, rows in {TUNING: self.tuning, **self.evaluations}.items():
+            again = sum((row["text"], row.get("pair")) in trained for row in rows)
+            if 20 * again > len(rows):
+                found.append(f"{name}: {again} of {len(rows)} texts are in train too")
+        return found
+
     def splits(self) -> Splits:
         """As a task knows them, with what is tuned on as a part of train."""
         return Splits(train=[*self.train, *self.tuning], evaluations=self.evaluations)

@@ -102,7 +102,7 @@ def train(spec: RunSpec, place: Place = _HERE, progress: Progress = _silent) -> 
             measures=outcome.measures,
             arrays=outcome.arrays,
             series=tuple(outcome.series),
-            notes=tuple(outcome.notes),
+            notes=(*outcome.notes, *(rows.repeated() if task.trains else ())),
             steps=outcome.steps,
             epochs=outcome.epochs,
             seconds=time.perf_counter() - start,
