@@ -76,7 +76,7 @@ def test_one_run_each(cell: Callable[..., list[Any]]) -> None:
 
 
 def test_nothing_to_compare(cell: Callable[..., list[Any]]) -> None:
-    assert sentence(cell()).startswith("Nothing can be said: no method has been compared")
+    assert sentence(cell()).startswith("Nothing can be said: nothing has been compared")
     alone = sentence(cell(method="cosine"))
     assert "no run without a method has the same settings" in alone
 

@@ -59,7 +59,7 @@ def _paragraph(rows: Sequence[Row], report: Report, tests: int, several: bool) -
 def _lead(compared: Sequence[Row], report: Report, where: str) -> str:
     none = _none(report)
     if not compared:
-        return f"{where}Nothing can be said: no method has been compared with {none}."
+        return f"{where}Nothing can be said: nothing has been compared with {none}."
     gains, losses = _sure(compared, 1), _sure(compared, -1)
     if gains:
         names = _listed([row.cell.method.label for row in gains])
