@@ -31,6 +31,16 @@ def test_a_split_keeps_the_shares_of_classes(toys: dict[str, Any], share: float)
         assert abs(part[label] - share * count) <= 1
 
 
+def test_a_split_keeps_equal_texts_together(toys: dict[str, Any]) -> None:
+    rows = [{"text": f"t{n // 3}", "label": n // 3 % 2} for n in range(150)]
+    splits = Splits(rows, {"dev": made(10)})
+    found = rows_of(toys["toy"], splits, DataSettings(tune=0.2))
+    sides = [{row["text"] for row in part} for part in (found.train, found.tuning)]
+    assert not sides[0] & sides[1]
+    assert 24 <= len(found.tuning) <= 30
+    assert rows_of(toys["toy"], splits, DataSettings(tune=0.2)) == found
+
+
 def test_rows_that_are_trained_on_too_are_noted(toys: dict[str, Any]) -> None:
     splits = Splits(made(100), {"dev": made(100)[:10], "other": [{"text": "new", "label": 0}] * 9})
     assert rows_of(toys["toy"], splits, DataSettings()).repeated() == [

@@ -8,6 +8,7 @@ import numpy as np
 
 from isotropy.errors import SettingError
 from isotropy.experiments.spec import DataSettings
+from isotropy.experiments.tasks._equal_texts import equal_texts
 from isotropy.experiments.tasks._task import Row, Splits, Task, rows_hash
 
 TUNING = "tuning"
@@ -108,18 +109,27 @@ def _split(
 ) -> tuple[list[Row], list[Row]]:
     """Kept and split off; of each class about the share, and of all of them exactly.
 
+    Rows of one text stay together; where they do not fit into the share, it is not quite reached.
+
     What is left over after each class has given its whole part comes from those classes that have
     given least of what they should (largest remainders).
     """
-    order = np.random.default_rng(seed).permutation(len(rows))
-    groups: dict[Any, list[int]] = {}
-    for i in order:
-        groups.setdefault(classes[int(i)], []).append(int(i))
+    order = [int(i) for i in np.random.default_rng(seed).permutation(len(rows))]
+    groups: dict[Any, list[list[int]]] = {}
+    for alike in equal_texts(rows, order):
+        groups.setdefault(classes[alike[0]], []).append(alike)
+    sizes = {name: sum(map(len, group)) for name, group in groups.items()}
     total = round(share * len(rows))
-    counts = {name: int(share * len(group)) for name, group in groups.items()}
-    by_rest = sorted(groups, key=lambda name: counts[name] - share * len(groups[name]))
+    counts = {name: int(share * size) for name, size in sizes.items()}
+    by_rest = sorted(groups, key=lambda name: counts[name] - share * sizes[name])
     for name in by_rest[: max(0, total - sum(counts.values()))]:
         counts[name] += 1
-    chosen = {i for name, group in groups.items() for i in group[: counts[name]]}
+    chosen: set[int] = set()
+    for name, group in groups.items():
+        left = counts[name]
+        for alike in group:
+            if len(alike) <= left:
+                chosen.update(alike)
+                left -= len(alike)
     kept = [row for i, row in enumerate(rows) if i not in chosen]
     return kept, [row for i, row in enumerate(rows) if i in chosen]

@@ -200,7 +200,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     "texts as labels": (
         "t.csv",
         "text,label\n" + "".join(f"a,text {i}\n" for i in range(30)),
-        r"got 24 different labels in the 24 rows of .*, expected classes of several rows",
+        r"got 30 different labels in the 30 rows of .*, expected classes of several rows",
     ),
 }
 
@@ -275,3 +275,34 @@ def test_bad_names_of_files(
 ) -> None:
     with pytest.raises(error, match=message):
         load(**files)
+
+
+def test_equal_texts_stay_on_one_side(tmp_path: Path) -> None:
+    repeated = [{**record, "text": f"{i // 3}"} for i, record in enumerate(some(120, "aab"))]
+    path = write(tmp_path / "t.csv", [*repeated, *some(80)])
+    found = load(train=path)
+    dev = found.evaluations["dev"]
+    assert not {row["text"] for row in dev} & {row["text"] for row in found.train}
+    assert len({row["text"] for row in dev}) < len(dev)
+    assert 35 <= len(dev) <= 40
+    assert load(train=path) == found
+    assert load(DataSettings(split_seed=1), train=path) != found
+
+
+def test_too_few_different_texts_for_a_dev_set(tmp_path: Path) -> None:
+    records = [{"text": "xy"[i % 2], "label": "ab"[i % 2]} for i in range(20)]
+    with pytest.raises(
+        SourceError, match=r"got 2 different texts in the 20 rows of .*--split dev="
+    ):
+        load(train=write(tmp_path / "t.csv", records))
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "-inf", "Infinity"])
+def test_no_finite_number_among_numbers(tmp_path: Path, word: str) -> None:
+    records = some(40, [i / 4 for i in range(20)])
+    records[7]["label"] = word
+    message = f"got the label '{word}' in line .* of .*t.csv, expected a finite number"
+    with pytest.raises(SourceError, match=message):
+        load(train=write(tmp_path / "t.csv", records))
+    path = write(tmp_path / "t.csv", some(40, [word, "yes"]))  # a name among names
+    assert find_task("custom").settled(load(train=path)).kind == "classification"

@@ -12,6 +12,7 @@ import numpy as np
 from isotropy.errors import SettingError, SourceError, unknown_name
 from isotropy.experiments.spec import DataSettings, Place
 from isotropy.experiments.tasks._classification import Classification, Regression
+from isotropy.experiments.tasks._equal_texts import equal_texts
 from isotropy.experiments.tasks._files import content_hash, existing, require_revision
 from isotropy.experiments.tasks._records import records
 from isotropy.experiments.tasks._task import Row, Splits, Task
@@ -23,14 +24,15 @@ _SPLITS = ("train", "dev", "test")
 # Numbers with more different values than this, not all of them whole, are no classes.
 _MOST_VALUES = 10
 _FEWEST_ROWS = 10
+_NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")}
 
 
 @dataclass(frozen=True)
 class UserFiles:
     """The files that stand for train, dev and test; without the last two, a part of train is dev.
 
-    That part has the shares of the classes (or the spread of the numbers) that train has, and
-    depends on `split_seed` alone.
+    That part has the shares of the classes (or the spread of the numbers) that train has, as well
+    as rows of one text, which stay together, allow. It depends on `split_seed` alone.
     """
 
     def load(self, task: str, data: DataSettings, place: Place) -> Splits:
@@ -55,16 +57,24 @@ class UserFiles:
                 f"got only the label {quoted(next(iter(names)))} in {where}, expected at least two "
                 "different ones; check the column of the labels"
             )
-        if _is_regression(names, options["kind"], where):
-            return Splits(
-                _scored(train, where),
-                {split: _scored(rows, _name(files, split)) for split, rows in found.items()},
-            )
-        if len(names) == len(train) >= _FEWEST_ROWS:
+        regression = _is_regression(names, options["kind"], where)
+        if not regression and len(names) == len(train) >= _FEWEST_ROWS:
             raise SourceError(
                 f"got {len(names)} different labels in the {len(train)} rows of {where}, expected "
                 "classes of several rows; check the column of the labels, or set "
                 "data.options.kind=regression"
+            )
+        if "dev" in found and not found["dev"]:
+            texts = len(equal_texts(train, range(len(train))))
+            raise SourceError(
+                f"got {count(texts, 'different text')} in the {len(train)} rows of {where}, "
+                "expected more to split a dev set off, as equal texts stay together; add rows, or "
+                "name a file with --split dev=FILE"
+            )
+        if regression:
+            return Splits(
+                _scored(train, where),
+                {split: _scored(rows, _name(files, split)) for split, rows in found.items()},
             )
         classes = {name: i for i, name in enumerate(sorted(names, key=_class_order))}
         evaluations = {
@@ -160,6 +170,7 @@ def _named_rows(path: Path, columns: Mapping[str, str]) -> list[dict[str, Any]]:
     name = shown(str(path))
     found: list[dict[str, Any]] = []
     empty: dict[str, list[str]] = {field: [] for field in columns}
+    places: list[str] = []
     for where, record in records(path, columns):
         row = {
             field: _text(value, columns[field], where)
@@ -171,16 +182,31 @@ def _named_rows(path: Path, columns: Mapping[str, str]) -> list[dict[str, Any]]:
             if not value.strip():
                 empty[field].append(where)
         found.append(row)
+        places.append(where)
     if not found:
         raise SourceError(f"got no rows in {name}, expected some below its header")
-    for field, places in empty.items():
-        if places:
+    for field, without in empty.items():
+        if without:
             raise SourceError(
-                f"got {count(len(places), 'row')} without a value in column "
-                f"{quoted(columns[field])} of {name}, the first in {places[0]}, expected one in "
+                f"got {count(len(without), 'row')} without a value in column "
+                f"{quoted(columns[field])} of {name}, the first in {without[0]}, expected one in "
                 "every row; fill them in or remove these rows"
             )
+    _check_finite([row["label"] for row in found], places)
     return found
+
+
+def _check_finite(labels: Sequence[str], places: Sequence[str]) -> None:
+    """Raise a SourceError for the first "nan" or "inf" where all other labels are numbers."""
+    odd = next((i for i, label in enumerate(labels) if label.lower() in _NOT_FINITE), None)
+    if odd is None:
+        return
+    others = {label for label in labels if label.lower() not in _NOT_FINITE}
+    if others and all(_number(label) is not None for label in others):
+        raise SourceError(
+            f"got the label {quoted(labels[odd])} in {places[odd]}, expected a finite number, as "
+            "all other labels are numbers; correct it or remove the row"
+        )
 
 
 def _text(value: Any, column: str, where: str) -> str:
@@ -268,13 +294,29 @@ def _split(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Train and dev: of the shuffled rows in the order of their labels, one in so many is dev.
 
-    At most every second row is, so that a class keeps one for train; a class with one row keeps it.
+    Rows of one text go together, to the side that is then nearer to its share. Each class keeps a
+    row for train.
     """
     counts = Counter(row["label"] for row in rows)
-    shuffled = [int(i) for i in np.random.default_rng(seed).permutation(len(rows))]
-    sorted_ = sorted(shuffled, key=lambda i: _class_order(rows[i]["label"]))
     numbers = len(counts) > len(rows) // 2  # most are different: they are no classes
-    able = [i for i in sorted_ if numbers or counts[rows[i]["label"]] > 1]
-    chosen = {able[int((j + 0.5) / share)] for j in range(int(len(able) * share))}
+
+    def spared(group: Sequence[int]) -> bool:
+        """Whether train has rows of the same classes without these."""
+        taken = Counter(rows[i]["label"] for i in group)
+        return numbers or all(counts[label] > taken[label] for label in taken)
+
+    shuffled = [int(i) for i in np.random.default_rng(seed).permutation(len(rows))]
+    groups = sorted(
+        equal_texts(rows, shuffled), key=lambda group: _class_order(rows[group[0]]["label"])
+    )
+    able = [group for group in groups if spared(group)]
+    most, seen = int(sum(map(len, able)) * share), 0
+    chosen: set[int] = set()
+    for group in able:
+        seen += len(group)
+        lacking = seen * share - len(chosen)
+        if lacking > len(group) / 2 and len(chosen) + len(group) <= most and spared(group):
+            chosen.update(group)
+            counts.subtract(rows[i]["label"] for i in group)
     train = [row for i, row in enumerate(rows) if i not in chosen]
     return train, [row for i, row in enumerate(rows) if i in chosen]
