@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from isotropy.errors import MissingExtraError
 from isotropy.experiments import _toml
+from isotropy.experiments.papers import describe
 from isotropy.experiments.plan import Plan, Planned, built_in, choose_device
 from isotropy.experiments.spec import Place, RunSpec
 
@@ -148,6 +150,17 @@ def test_what_is_here_can_run_though_other_things_are_missing(tmp_path: Path) ->
     assert {run.task for run in found} == {"cola"}
     assert len(missing) == 1
     assert missing[0].startswith("got no data for mrpc (")
+
+
+def test_a_plan_whose_method_is_not_installed_can_be_described(monkeypatch) -> None:
+    def missing(*args: Any, **named: Any) -> None:
+        raise MissingExtraError("zuko", "flow")
+
+    monkeypatch.setattr("isotropy.layers.Flow.__init__", missing)
+    plan = parsed(methods=["none", "flow"], seeds=1)
+    assert describe(plan).startswith("mine: 8 runs")
+    with pytest.raises(MissingExtraError, match=r"pip install 'isotropy\[flow\]'"):
+        plan.runs(Place())
 
 
 def test_the_default_is_one_thread_on_what_there_is() -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from isotropy.errors import SettingError, unknown_name
+from isotropy.errors import MissingExtraError, SettingError, unknown_name
 from isotropy.experiments._plan_file import PARTS, Grid, Override, PlanFile
 from isotropy.experiments.spec import (
     DataSettings,
@@ -53,11 +53,16 @@ def check_file(file: PlanFile) -> None:
             _check_marked(part, name, why, grids)
 
 
-def check_cells(cells: Iterable[tuple[str, str, RunSpec]]) -> None:
+def check_cells(cells: Iterable[tuple[str, str, RunSpec]], *, installed: bool = True) -> None:
     """Look at every cell: (its grid, what the plan calls its method, its run).
+
+    Args:
+        cells: all of a plan.
+        installed: whether the packages of all methods must be there.
 
     Raises:
         SettingError: a combination that cannot run, or that is there twice.
+        MissingExtraError: a package is missing.
     """
     seen: dict[str, set[str]] = {}
     looked_at = set()
@@ -71,7 +76,11 @@ def check_cells(cells: Iterable[tuple[str, str, RunSpec]]) -> None:
         alike = spec.model_dump_json(exclude={"seed", "model"})
         if alike not in looked_at:
             looked_at.add(alike)
-            _check_spec(spec, f"{spec.task} × {called}: ")
+            try:
+                _check_spec(spec, f"{spec.task} × {called}: ")
+            except MissingExtraError:
+                if installed:
+                    raise
 
 
 def check_report(file: PlanFile, specs: Sequence[RunSpec]) -> None:

@@ -113,7 +113,7 @@ class Plan:
             raise SettingError(f"{where}: got no TOML: {error}; mend that line") from None
         table.setdefault("name", Path(where).stem)
         plan = cls(PlanFile.read(table, where=where), text, where)
-        plan._check()
+        plan._check(installed=False)  # a plan can be listed and described where it cannot run
         return plan
 
     def override(self, pairs: Mapping[str, JsonValue]) -> "Plan":
@@ -194,6 +194,7 @@ class Plan:
         Raises:
             SettingError: something that cannot run on that device.
             SourceError: data or models that are not here; all of them are named.
+            MissingExtraError: a method needs a package that is not installed.
         """
         specs, missing = self.available(place, device=device, threads=threads)
         if missing:
@@ -206,6 +207,7 @@ class Plan:
         """The runs that can run here, and a line for each kind of thing that is missing."""
         from isotropy.experiments._revisions import Revisions
 
+        self._check(installed=True)
         chosen = choose_device(device)
         self._check_device(chosen)
         revisions = Revisions(place)
@@ -242,10 +244,11 @@ class Plan:
         )
         return Planned(grid.name, method.called, spec)
 
-    def _check(self) -> None:
+    def _check(self, *, installed: bool) -> None:
+        cells = [(cell.grid, cell.method, cell.spec) for cell in self.cells]
         try:
             checks.check_file(self.file)
-            checks.check_cells([(cell.grid, cell.method, cell.spec) for cell in self.cells])
+            checks.check_cells(cells, installed=installed)
             checks.check_report(self.file, [cell.spec for cell in self.cells])
         except SettingError as error:
             message = str(error)

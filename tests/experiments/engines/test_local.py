@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from fakes import WORK, fake_score, fake_spec, journal, lives, until
 
-from isotropy.errors import SettingError
+from isotropy.errors import MissingExtraError, SettingError
 from isotropy.experiments._owner import this_process
-from isotropy.experiments.engines import local
+from isotropy.experiments.engines import _work, local
 from isotropy.experiments.engines._engine import Failed, Finished, Lost, Progressed
 from isotropy.experiments.engines.local import LocalEngine, cores, worker_count
 from isotropy.experiments.spec import Place
@@ -232,6 +232,14 @@ def test_imports_that_fail_are_told():
             events_of(engine)
     finally:
         engine.stop()
+
+
+@pytest.mark.parametrize("package", ["transformers", "accelerate"])
+def test_a_missing_package_is_told_before_anything_is_begun(monkeypatch, package):
+    there = _work.find_spec
+    monkeypatch.setattr(_work, "find_spec", lambda name: None if name == package else there(name))
+    with pytest.raises(MissingExtraError, match=rf"'{package}', .*pip install 'isotropy\[train\]'"):
+        LocalEngine(1)
 
 
 def test_each_run_sees_one_gpu(tmp_path):

@@ -3,11 +3,12 @@
 import sys
 import traceback
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from isotropy.errors import IsotropyError
+from isotropy.errors import IsotropyError, MissingExtraError
 from isotropy.experiments.engines._engine import Failed, Finished, Work
 from isotropy.experiments.spec import Place, RunSpec
 from isotropy.output import Progress
@@ -79,6 +80,18 @@ def seldom(progress: Progress) -> Progress:
             progress(stage, done, total)
 
     return tell
+
+
+def require(name: str) -> None:
+    """Look for the packages that every run needs, without importing them.
+
+    Raises:
+        MissingExtraError: one is missing.
+    """
+    if name.startswith("isotropy."):
+        for package in ("transformers", "accelerate"):
+            if find_spec(package) is None:
+                raise MissingExtraError(package, "train")
 
 
 def preload(name: str) -> None:

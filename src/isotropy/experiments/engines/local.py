@@ -22,7 +22,7 @@ from isotropy.errors import SettingError
 from isotropy.experiments._owner import is_dead, this_process
 from isotropy.experiments.engines._engine import TRAIN, Event, Failed, Finished, Lost, Progressed
 from isotropy.experiments.engines._fork_server import BEGUN, READY, RECORD
-from isotropy.experiments.engines._work import last_words, with_output
+from isotropy.experiments.engines._work import last_words, require, with_output
 from isotropy.experiments.spec import Place, RunSpec
 
 _FOLDERS = "isotropy-runs-"  # of an engine, among the temporary files
@@ -101,9 +101,13 @@ class LocalEngine:
         workers: how many runs at a time.
         work: what carries out a run, as `module:name`.
         gpus: the CUDA devices, as `CUDA_VISIBLE_DEVICES` names them, of which each run sees one.
+
+    Raises:
+        MissingExtraError: what every run needs is not installed.
     """
 
     def __init__(self, workers: int, *, work: str = TRAIN, gpus: Sequence[str] = ()) -> None:
+        require(work)
         self._workers = workers
         self._gpus = tuple(gpus)
         self._work = work
