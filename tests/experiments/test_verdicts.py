@@ -334,7 +334,8 @@ def test_moving_together(simulated: Make, with_it: float, against_it: float, sta
     runs = cell(None, 0.2, 10) + cell(5, 0.3, 10 * with_it) + cell(-5, 0.1, 10 * against_it)
     verdict = judged("D5", runs + cell(-1, 0.2, 90))
     assert verdict.status == status
-    assert "isotropy moved in 2 of 3 cells" in verdict.sentence
+    assert "isotropy moved in 2 of 3 cells, which alone count" in verdict.sentence
+    assert "by a test each at 0.05, without correction" in verdict.sentence
 
 
 @pytest.mark.parametrize(
@@ -404,6 +405,31 @@ def test_cells_of_one_run_are_left_out_of_others(simulated: Make) -> None:
     assert verdict.status == "supported"
     assert "1 cells with fewer than two scores" not in verdict.sentence
     assert "1 cell with fewer than two scores is left out" in verdict.sentence
+
+
+def test_scores_without_scatter_are_left_out_of_others(simulated: Make) -> None:
+    runs = simulated("rte") + simulated("rte", "isotropy-layer", 0.8)
+    still = simulated("cola", std=0) + simulated("cola", "isotropy-layer", 0.9, std=0)
+    verdict = judged("B2", runs + still)
+    assert "1 cell whose runs do not scatter or predict one thing alone is left out" in (
+        verdict.sentence
+    )
+    [finding], [alone] = verdict.findings, judged("B2", runs).findings
+    assert finding.evidence.difference == alone.evidence.difference
+    assert finding.evidence.cells == 1
+    verdict = judged("B2", still)
+    assert verdict.status == "undecided"
+    assert verdict.findings[0].estimate == pytest.approx(10)
+    assert "predict one thing alone, which decides nothing" in verdict.sentence
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_models_that_predict_one_class_are_left_out(simulated: Make, noted: bool) -> None:
+    notes = ["dev: all 9 predictions are the class entailment"] if noted else []
+    runs = simulated("rte cola") + simulated("cola", "isotropy-layer", 0.8)
+    runs += simulated("rte", "isotropy-layer", 0.5, std=0, notes=notes)
+    [finding] = judged("B2", runs).findings
+    assert finding.evidence.cells == (1 if noted else 2)
 
 
 def test_undefined_scores_are_said(a_run: Run, simulated: Make) -> None:

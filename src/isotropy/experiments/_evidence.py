@@ -5,8 +5,9 @@ is one contrast, so that a baseline that several cells share counts once.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ from isotropy.experiments.statistics import ALPHA, Contrast, Value
 if TYPE_CHECKING:
     from isotropy.experiments.store import StoredRun
 
+# What tasks note of such predictions, on whichever split.
+_ONE_PREDICTION = re.compile(r"\ball (\d+ predictions are the class|generated texts are the same)")
 _FEWEST = 2  # runs of a cell: one says nothing of the scatter
 
 
@@ -78,6 +81,17 @@ class _Term:
     @property
     def fewest(self) -> int:
         return min(len(statistics.defined(each)) for each in (self.mine, *self.peers))
+
+    def is_fixed(self, quantity: str) -> bool:
+        """Whether its scatter says nothing: there is none, or a model that predicts one thing.
+
+        A few runs of one value are no exact knowledge, which a pooled error would take them for.
+        """
+        sides = [(self.cell, self.mine), *zip(self.others, self.peers, strict=True)]
+        still = [(cell, found) for cell, found in sides if statistics.summary(found).constant]
+        if len(still) == len(sides):
+            return True
+        return quantity == SCORE and any(_predicts_one(cell) for cell, _ in still)
 
 
 def evidence(
@@ -163,7 +177,10 @@ def _pooled(
     if claim.direction == EARLY_LAYERS or claim.direction.startswith(SAME_SIGN):
         whole = len(terms)
         terms = _oriented(claim, terms, report)
-        notes[f"isotropy moved in {len(terms)} of {whole} cells"] = None
+        notes[
+            f"isotropy moved in {len(terms)} of {whole} cells, which alone count: they were chosen "
+            f"by a test each at {ALPHA:g}, without correction"
+        ] = None
     enough = [term for term in terms if term.fewest >= _FEWEST]
     if enough and len(enough) < len(terms):
         left = len(terms) - len(enough)
@@ -173,17 +190,31 @@ def _pooled(
             else "cells with fewer than two scores are"
         )
         notes[f"{left} {are} left out"] = None
-    used = enough or [term for term in terms if term.fewest]
+    able = enough or [term for term in terms if term.fewest]
+    used = [term for term in able if not term.is_fixed(quantity)]
+    if enough and len(used) < len(able):
+        notes[_left_out(len(able) - len(used), len(used))] = None
+    difference = contrast_of(used or able)
+    if difference is not None and not used:
+        difference = replace(difference, error=None, freedom=None)
+    used = used or able
     estimates = [term.estimate for term in used]
     return Evidence(
         method=variant,
         quantity=quantity,
-        difference=contrast_of(used),
+        difference=difference,
         cells=len(used),
         above=sum(estimate is not None and estimate > 0 for estimate in estimates),
         runs=runs,
         notes=tuple(notes),
     )
+
+
+def _left_out(fixed: int, used: int) -> str:
+    cells = f"{fixed} {'cell' if fixed == 1 else 'cells'} whose runs do not scatter or predict one"
+    if not used:
+        return f"{cells} thing alone, which decides nothing"
+    return f"{cells} thing alone {'is' if fixed == 1 else 'are'} left out"
 
 
 def contrast_of(terms: Sequence[_Term]) -> Contrast | None:
@@ -341,6 +372,14 @@ def _moved(claim: Claim, quantity: str, term: _Term, report: Report) -> float | 
     found = statistics.welch(read(term.cell), [x for other in term.others for x in read(other)])
     p = found.p() if found else None
     return found.estimate if found and p is not None and p < ALPHA else None
+
+
+def _predicts_one(cell: Cell) -> bool:
+    """Whether a note of each run says that all predictions are the same."""
+    return all(
+        any(_ONE_PREDICTION.search(note) for note in result.notes)
+        for result in cell.results.values()
+    )
 
 
 def _machine(cell: Cell) -> str:
