@@ -44,6 +44,7 @@ def test_what_it_lets_through(only, labels):
         ("seed=5,seed=6", "no run has seed=5 or 6; there are: 0, 1"),
         ("model=a,model=b,task=cola", "no run has task=cola; there are: rte, mrpc"),
         ("metod=i-star", "got key of --only 'metod', expected a known .*did you mean 'method'"),
+        ("foo=1", r"expected a known key of --only; choose from: method, model, seed, task$"),
         ("*cola*", "key=value pairs or a pattern of a run such as: a rte none.* and 8 more"),
         ("seed=0,rte", "expected key=value pairs or a pattern"),
         ("", "expected key=value pairs or a pattern"),

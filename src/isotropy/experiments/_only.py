@@ -1,11 +1,14 @@
 """Which runs of a plan are meant."""
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 from isotropy.errors import SettingError, unknown_name
 from isotropy.experiments.spec import RunSpec
+
+_SHORT = ("model", "task", "method", "seed")
 
 
 def chosen(specs: Sequence[RunSpec], only: str | None) -> list[RunSpec]:
@@ -40,7 +43,9 @@ def chosen(specs: Sequence[RunSpec], only: str | None) -> list[RunSpec]:
     left = list(specs)
     for key, patterns in wanted.items():
         if key not in known:
-            raise unknown_name("key of --only", key, known)
+            near = get_close_matches(key, sorted(known), n=1)
+            # All dotted names would be a page: the nearest one and the short ones say enough.
+            raise unknown_name("key of --only", key, [*near, *_SHORT])
         there = [value for spec in left for value in flat[spec.id].get(key, ())]
         left = [spec for spec in left if _matches(flat[spec.id].get(key, ()), patterns)]
         if not left:
