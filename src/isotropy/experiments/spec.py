@@ -284,6 +284,18 @@ def _short(value: JsonValue) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+# What pydantic's kinds of errors say in the words of a TOML file.
+_PLAIN = {
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a table"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "finite_number": "a finite number",
+    "string_type": "text",
+}
+
+
 def _one_line(error: ValidationError, record: type[BaseModel], where: str) -> str:
     """The first thing that is wrong, with the nearest known name where a name is unknown."""
     first, *others = error.errors()
@@ -302,6 +314,7 @@ def _one_line(error: ValidationError, record: type[BaseModel], where: str) -> st
     if first["type"] == "missing":
         return f"{at}got no {path}, expected one; add it{more}"
     said = first["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    said = _PLAIN.get(first["type"], said)
     return f"{at}got {path}={first['input']!r}, expected {said}{more}"
 
 
