@@ -35,3 +35,18 @@ def test_what_has_no_result_is_no_success(states, said, tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert result.stdout == "the table\n"
     assert f"error: {said}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("data.csv", "got column 'text', expected one"), ("none.csv", "no file")],
+)
+def test_a_preview_of_nothing_that_can_run_is_no_success(name, said, tmp_path):
+    (tmp_path / "data.csv").write_text("words,label\n" + "a,b\n" * 20)
+    given = ["run", "does-it-pay", "--data", str(tmp_path / name), "--dry-run"]
+    result = CliRunner().invoke(cli.app, given)
+    assert result.exit_code != 0
+    assert not result.stdout
+    [line] = result.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert said in line

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from isotropy import report, tables
-from isotropy.errors import SettingError
+from isotropy.errors import SettingError, SourceError
 from isotropy.experiments.plan import Plan
 from isotropy.experiments.spec import Place
 from isotropy.output import Progress
@@ -34,12 +34,18 @@ def preview(
         threads: of each run.
         device: `auto`, `cpu` or `cuda`.
         progress: is told of the probes.
+
+    Raises:
+        SettingError: `only` names no run.
+        SourceError: none of the runs has its model and data here.
     """
     from isotropy.experiments._only import chosen
     from isotropy.experiments.engines.local import worker_count
     from isotropy.experiments.estimate import estimate
 
     specs, missing = plan.available(place, device=device, threads=threads)
+    if missing and not specs:
+        raise SourceError(f"{plan.where}: {'; '.join(missing)}")
     specs = chosen(specs, only)
     found = estimate(
         specs,
