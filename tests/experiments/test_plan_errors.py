@@ -234,6 +234,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"train": {"patience": 2}},
         "got train.patience=2 with data.tune=0, expected a share of train .* such as data.tune=0.1",
     ),
+    "best of two stages without patience": (
+        {
+            "methods": ["none", "isotropy-layer"],
+            "data": {"tune": 0.1},
+            "report": {"score": "best"},
+        },
+        "got report.score='best' and no train.patience for isotropy-layer on cola, .* begins at",
+    ),
     "best without a tuning split": (
         {"report": {"score": "best"}},
         "got report.score='best' and no data.tune for cola, expected a share of train",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isotropy.errors import MissingExtraError, SettingError, unknown_name
-from isotropy.experiments._plan_file import PARTS, Grid, Override, PlanFile
+from isotropy.experiments._plan_file import PARTS, Grid, Override, PlanFile, Report
 from isotropy.experiments.spec import (
     DataSettings,
     MeasureSettings,
@@ -98,6 +98,7 @@ def check_report(file: PlanFile, specs: Sequence[RunSpec]) -> None:
             f"got report.score='best' and no data.tune for {untuned}, expected a share of train to "
             "choose on; set data.tune = 0.1, or score = 'last'"
         )
+    _check_best_of_stages(report, specs)
     tasks = list(dict.fromkeys(spec.task for spec in specs))
     for name, metric in report.metrics.items():
         if name not in tasks:
@@ -116,6 +117,23 @@ def check_report(file: PlanFile, specs: Sequence[RunSpec]) -> None:
     for table in report.tables:
         if table.grid is not None and table.grid not in grids:
             raise unknown_name(f"grid of {table.where}", table.grid, grids)
+
+
+def _check_best_of_stages(report: Report, specs: Sequence[RunSpec]) -> None:
+    """Raise a SettingError where a best score would be of a stage that begins at no best model."""
+    from isotropy.experiments.methods import TWO_STAGES
+
+    for spec in specs:
+        if (
+            report.score == "best"
+            and spec.method.name == TWO_STAGES
+            and spec.train.patience is None
+        ):
+            raise SettingError(
+                f"got report.score='best' and no train.patience for {TWO_STAGES} on {spec.task}, "
+                "whose second stage then begins at the last model and has no best, expected it to "
+                "begin at the best; set train.patience = 3, or score = 'last'"
+            )
 
 
 def _check_grid(grid: Grid, at: str) -> None:

@@ -242,7 +242,7 @@ class RunResult(Record):
         last: scores on the evaluation data after training, by metric; those of a second evaluation
             set have its name before them, as in `mismatched/accuracy`.
         best: the same at the evaluation whose score on the tuning split was best; empty without a
-            tuning split.
+            tuning split. Of a method in two stages it is that after the second, as `last` is.
         late: means over the evaluations in the last 30 % of training.
         tuning: scores on the tuning split, at its best.
         measures: final measures by key; those of one layer as `two_nn@3`.

@@ -44,7 +44,9 @@ def train(spec: RunSpec, place: Place = _HERE, progress: Progress = _silent) -> 
     It stops early by the tuning split, where there is one.
 
     With `train.patience`, what follows on training (the second stage, the final measures) is of the
-    model as it was at its best evaluation; `last` stays what it was at the end.
+    model as it was at its best evaluation; `last` stays what it was at the end. Without it they are
+    of the model at the end, and so is the `best` of a method in two stages, which a plan therefore
+    does not report.
 
     Of a task of similarity nothing is trained: embeddings are scored as they are, or after a
     transform.
