@@ -147,3 +147,14 @@ def test_settings_that_lora_does_not_have(
     with pytest.raises(SettingError, match="which peft refuses") as raised:
         loaded(spec(train={"peft": "lora", "peft_settings": settings}), toys)
     assert "\n" not in str(raised.value)
+
+
+def test_a_folder_called_minilm_is_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "minilm"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer.json").write_text("{}")
+    first = models.model_revision(str(folder))
+    (folder / "model.safetensors").write_bytes(b"0")
+    assert len(first) == 16
+    assert models.model_revision(str(folder)) not in (first, models.model_revision("minilm"))

