@@ -86,7 +86,7 @@ def progress_bars(*, show: bool = True) -> Iterator[Progress]:
     """Progress bars on standard error, one a stage, if somebody is looking at it; else nothing."""
     import sys
 
-    if not (show and sys.stderr.isatty()):
+    if not (show and sys.stderr is not None and sys.stderr.isatty()):
         yield lambda stage, done, total: None
         return
 

@@ -7,11 +7,13 @@ from isotropy.experiments import execution, outcome
 from isotropy.experiments.execution import Runs
 from isotropy.experiments.store import StoredRun
 
+ERROR = "oh no\n\nTraceback\n\nIts last output:\n99 %"
+
 
 def runs(*states, folder):
     specs = [fake_spec(seed) for seed in range(len(states))]
     records = tuple(
-        StoredRun(id=spec.id, spec=spec, status=status, error="oh no" * (status == "failed"))
+        StoredRun(id=spec.id, spec=spec, status=status, error=ERROR * (status == "failed"))
         for spec, status in zip(specs, states, strict=True)
     )
     return Runs(FakePlan(specs), folder / "runs.db", records)
@@ -22,7 +24,7 @@ def runs(*states, folder):
     [
         (
             ("failed", "pending", "failed"),
-            "got 2 failed of 3 runs, the first fake none none seed=0",
+            "got 2 failed of 3 runs, the first fake none none seed=0 (oh no), exp",
         ),
         (("pending", "pending"), "got 2 of 2 runs whose processes ended each time, such as fake"),
     ],

@@ -7,6 +7,7 @@ from fakes import fake_spec
 
 from isotropy.experiments import _progress_display
 from isotropy.experiments._progress_display import display
+from isotropy.output import progress_bars
 
 
 @pytest.fixture
@@ -75,6 +76,15 @@ def test_no_time_is_told_where_a_run_takes_longer_than_those_before(clock, capsy
         shown.ended(specs[1], "done", "accuracy 0.5")
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.endswith("(2 of 3 runs done, 1 left)")
+
+
+def test_nothing_where_standard_error_is_closed(clock, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with display(5, 2, show=True) as shown:
+        carry_on(shown, clock)
+    with progress_bars() as progress:
+        progress("load", 1, 2)
+    assert capsys.readouterr().out == ""
 
 
 def test_nothing_where_it_is_not_wanted(clock, capsys):

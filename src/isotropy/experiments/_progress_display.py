@@ -71,7 +71,7 @@ class _Overview:
         if self.others:
             parts.append(f"{self.others} of them elsewhere")
         # Where runs take longer than those before them, nothing is known.
-        if left and self._seconds and (seconds := self._remaining(left)):
+        if left and self._seconds and (seconds := self._remaining(left)) >= 1:
             parts.append(f"about {_duration(seconds)} to go")
         return ", ".join(parts)
 
@@ -154,7 +154,7 @@ def display(total: int, slots: int, *, show: bool) -> Iterator[Display]:
         slots: how many can go on at a time.
         show: whether anything is shown.
     """
-    if not show:
+    if not show or sys.stderr is None:  # somebody may have closed it
         yield Silence()
         return
     if not sys.stderr.isatty():

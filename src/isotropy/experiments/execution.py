@@ -147,7 +147,8 @@ def _engine(
     if engine == "ray":
         from isotropy.experiments.engines.ray import RayEngine
 
-        return RayEngine(address=address, workers=workers, threads=threads)
+        gpu = any(spec.device == "cuda" for spec in specs)
+        return RayEngine(address=address, workers=workers, threads=threads, gpu=gpu)
     raise unknown_name("engine", engine, ("local", "ray"))
 
 

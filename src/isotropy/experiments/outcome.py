@@ -93,7 +93,7 @@ def failures(runs: "Runs") -> str:
             "was short with fewer --workers"
         )
     first = failed[0]
-    said = (first.error or "no word").strip().splitlines()[-1]
+    said = (first.error or "no word").strip().splitlines()[0]
     return (
         f"error: got {len(failed)} failed of {len(runs)} runs, the first {first.spec.label} "
         f"({said}), expected none; mend that and run it again with --retry-failed"

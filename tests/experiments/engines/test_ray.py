@@ -102,6 +102,24 @@ def test_stopping_ends_runs_and_leaves_a_cluster_of_others(engine, tmp_path):
     assert ray.is_initialized()
 
 
+def test_an_interruption_waits_until_ray_has_started():
+    from isotropy.experiments.engines.ray import _held_back
+
+    before, done = signal.getsignal(signal.SIGINT), []
+
+    def interrupted(times):
+        with _held_back():
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            done.append(times)
+
+    for times in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(times)
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def test_workers_are_limited_and_must_fit(cluster):
     from isotropy.experiments.engines.ray import RayEngine
 
@@ -113,6 +131,8 @@ def test_workers_are_limited_and_must_fit(cluster):
     engine.stop()
     with pytest.raises(SettingError, match="runs of 8 threads for a cluster of 2 cores"):
         RayEngine(work=WORK, threads=8)
+    with pytest.raises(SettingError, match="threads and a GPU each for a cluster of 2 cores and 0"):
+        RayEngine(work=WORK, gpu=True)
     with pytest.raises(SettingError, match="got workers=0, expected 1 or more"):
         RayEngine(work=WORK, workers=0)
 

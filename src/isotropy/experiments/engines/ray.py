@@ -3,6 +3,10 @@
 The packages, models and data must be on every node; the driver alone writes the store.
 """
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import sleep
 from typing import Any
@@ -28,6 +32,7 @@ class RayEngine:
         address: of the cluster, as `auto` or `ray://host:10001`; None to start one on this machine.
         workers: how many runs at a time; None for as many as the cluster has room for.
         threads: of a run.
+        gpu: whether runs need a GPU, one each.
         work: what carries out a run, as `module:name`.
 
     Raises:
@@ -41,6 +46,7 @@ class RayEngine:
         address: str | None = None,
         workers: int | None = None,
         threads: int = 1,
+        gpu: bool = False,
         work: str = TRAIN,
     ) -> None:
         try:
@@ -51,27 +57,33 @@ class RayEngine:
             raise SettingError(f"got workers={workers}, expected 1 or more")
         self._ray: Any = ray
         self._workers = workers
-        self._threads = threads
+        self._threads, self._gpu = threads, gpu
         self._work = work
         self._tasks: dict[str, _Task] = {}
         self._ours = not ray.is_initialized()
         if self._ours:
-            _connect(ray, address)
+            with _held_back():
+                _connect(ray, address)
         # A fresh process for each run, as on one machine; a lost run is begun again by its driver.
         self._carry_out = ray.remote(max_calls=1, max_retries=0)(_carry_out)
         self._board: Any = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         if self.slots < 1:
-            have = int(self._ray.cluster_resources().get("CPU", 0))
+            have = self._ray.cluster_resources()
+            cores, gpus = int(have.get("CPU", 0)), int(have.get("GPU", 0))
             self.stop()
+            needs = f"{threads} threads" + (" and a GPU each" if gpu else "")
             raise SettingError(
-                f"got runs of {threads} threads for a cluster of {have} cores, expected room for "
-                "one; give fewer --threads"
+                f"got runs of {needs} for a cluster of {cores} cores and {gpus} GPUs, expected "
+                "room for one; give fewer --threads" + (", or --device cpu" if gpu else "")
             )
 
     @property
     def slots(self) -> int:
         """How many runs the cluster has room for; it may grow or shrink."""
-        fit = int(self._ray.cluster_resources().get("CPU", 0)) // self._threads
+        have = self._ray.cluster_resources()
+        fit = int(have.get("CPU", 0)) // self._threads
+        if self._gpu:
+            fit = min(fit, int(have.get("GPU", 0)))
         return fit if self._workers is None else min(self._workers, fit)
 
     def start(self, spec: RunSpec, place: Place) -> None:
@@ -149,6 +161,31 @@ def _carry_out(work: str, spec: RunSpec, place: Place, board: Any) -> Finished |
         board.write.remote(Progressed(spec.id, stage, done, total))
 
     return _work.carry_out(work, spec, place, tell)
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Let a first Ctrl-C wait for the end of the block; a second one does not.
+
+    Ray forks its processes with Python's hooks, in which an interruption is printed and forgotten.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interruptions are the main thread's
+        return
+    told: list[int] = []
+
+    def hear(number: int, frame: Any) -> None:
+        if told:
+            raise KeyboardInterrupt
+        told.append(number)
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if told:
+        raise KeyboardInterrupt
 
 
 def _connect(ray: Any, address: str | None) -> None:
