@@ -78,6 +78,22 @@ def test_no_time_is_told_where_a_run_takes_longer_than_those_before(clock, capsy
     assert last.endswith("(2 of 3 runs done, 1 left)")
 
 
+def test_a_long_label_leaves_room_for_what_is_running(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for name, value in {"TERM": "xterm", "COLUMNS": "80", "LINES": "20"}.items():
+        monkeypatch.setenv(name, value)
+    spec = fake_spec(7).model_copy(update={"model": "/home/somebody/models/" + 10 * "long"})
+    with display(5, 2, show=True) as shown:
+        shown.began(spec)
+        shown.progressed(spec.id, "second stage", 3, 10)
+        shown._bars.refresh()
+        seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    last = seen.splitlines()[-1]
+    assert "none none seed=7: second stage" in last
+    assert "3/10" in last
+
+
 def test_nothing_where_standard_error_is_closed(clock, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", None)
     with display(5, 2, show=True) as shown:

@@ -123,8 +123,10 @@ class _Bars:
 
     def began(self, spec: RunSpec) -> None:
         self._overview.begin(spec.id)
-        self._labels[spec.id] = spec.label
-        self._tasks[spec.id] = self._bars.add_task(f"{spec.label}: starting", total=None)
+        # The end of a long label, method and seed, tells runs apart; stage and bar need their room.
+        label, room = spec.label, max(20, self._bars.console.width - 40)
+        self._labels[spec.id] = label = label if len(label) <= room else f"…{label[1 - room :]}"
+        self._tasks[spec.id] = self._bars.add_task(f"{label}: starting", total=None)
 
     def progressed(self, run: str, stage: str, done: int, total: int | None) -> None:
         if run in self._tasks:
