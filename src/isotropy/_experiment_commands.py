@@ -122,8 +122,8 @@ def _train(
 ) -> None:
     """Train one model on one task with one method, and say what came out of it.
 
-    A setting is a plan's: --set train.learning_rate=1e-4; one without a dot is the method's own:
-    --set weight=-1.
+    A setting is a plan's: --set train.learning_rate=1e-4, --set method.refresh_points=20000; one
+    without a dot is the method's own: --set weight=-1.
     """
     from isotropy.output import progress_bars, reserved
 

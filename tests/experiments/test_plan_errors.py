@@ -429,6 +429,10 @@ BAD_CHANGES: dict[str, tuple[dict[str, Any], str]] = {
         {"methods": ["none"], "settings.weight": 1},
         "got settings.weight to change, expected a plan with a method to change",
     ),
+    "something of methods that they do not have": (
+        {"method.weight": 1},
+        "got setting 'method.weight', expected a known setting",
+    ),
 }
 
 

@@ -36,10 +36,13 @@ def test_lines_where_there_is_no_terminal(clock, capsys):
         carry_on(shown, clock)
         shown.say("so far")
     assert capsys.readouterr().err.splitlines() == [
+        "fake none none seed=0: begins",
+        "fake none none seed=1: begins",
         "fake none none seed=0: accuracy 0.5 in 1:15 min "
         "(1 of 5 runs done, 4 left, about 1:52 min to go)",
         "fake none none seed=1: failed: ValueError: no in 1:15 min "
         "(1 of 5 runs done, 1 failed, 3 left, about 1:52 min to go)",
+        "fake none none seed=2: begins",
         "so far",
     ]
 

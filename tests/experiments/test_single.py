@@ -51,6 +51,24 @@ def test_it_needs_no_store(do):
     assert not do.path.exists()
 
 
+def test_settings_of_every_part(do):
+    settings = {
+        "weight": -1,
+        "method.refresh_points": 2000,
+        "method.accumulate": "cached",
+        "train.accumulation": 2,
+    }
+    spec = do(method="i-star", settings=settings).spec
+    assert spec.method.model_dump(exclude={"stage"}) == {
+        "name": "i-star",
+        "settings": {"weight": -1},
+        "refresh_points": 2000,
+        "accumulate": "cached",
+    }
+    stage = do(method="isotropy-layer", settings={"stage.epochs": 7}).spec.method.stage
+    assert stage == {"epochs": 7}
+
+
 def test_a_run_that_fails_is_recorded_and_done_again(do):
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):

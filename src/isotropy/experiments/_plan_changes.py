@@ -16,6 +16,7 @@ _RECORDS: Mapping[str, type[Record]] = {
     "data": DataSettings,
     "measure": MeasureSettings,
 }
+_METHOD_FIELDS = ("accumulate", "refresh_points")
 _EXPECTED = (
     "models, tasks, methods, seeds, or a setting such as train.max_steps, data.train_rows, "
     "measure.final, settings.weight or report.score"
@@ -41,6 +42,8 @@ def changed(table: Mapping[str, Any], pairs: Mapping[str, Any]) -> dict[str, Any
             _set(new, part, path.split("."), value)
         elif part in _METHOD_PARTS and path:
             _set_of_methods(new, part, path, value)
+        elif part == "method" and path:
+            _set_field_of_methods(new, path, value)
         elif part == "report" and path:
             new.setdefault("report", {})[path] = value
         else:
@@ -114,23 +117,38 @@ def _set_of_methods(table: dict[str, Any], part: str, name: str, value: Any) -> 
     """A setting of all methods, but of none."""
     for override in table.get("override", ()):
         override.get(part, {}).pop(name, None)
-    found = False
+    for method in _methods(table, f"{part}.{name}"):
+        inner = method.setdefault(part, {})
+        inner.pop(name, None)
+        if value is not None:
+            inner[name] = value
+
+
+def _set_field_of_methods(table: dict[str, Any], name: str, value: Any) -> None:
+    """What is said of all methods beside their settings."""
+    if name not in _METHOD_FIELDS:
+        raise unknown_name(
+            "setting", f"method.{name}", [f"method.{field}" for field in _METHOD_FIELDS]
+        )
+    for method in _methods(table, f"method.{name}"):
+        method.pop(name, None)
+        if value is not None:
+            method[name] = value
+
+
+def _methods(table: dict[str, Any], change: str) -> list[dict[str, Any]]:
+    """Every method as a table, wherever it stands, but none."""
+    found: list[dict[str, Any]] = []
     for place in (table, *table.get("grid", ())):
-        methods: list[dict[str, Any]] = [
-            {"name": method} if isinstance(method, str) else method
-            for method in place.get("methods", ())
-        ]
-        for method in methods:
-            if method.get("name") != "none":
-                found = True
-                inner = method.setdefault(part, {})
-                inner.pop(name, None)
-                if value is not None:
-                    inner[name] = value
-        if methods:
-            place["methods"] = methods
+        if place.get("methods"):
+            place["methods"] = [
+                {"name": method} if isinstance(method, str) else method
+                for method in place["methods"]
+            ]
+            found += [method for method in place["methods"] if method.get("name") != "none"]
     if not found:
-        raise SettingError(f"got {part}.{name} to change, expected a plan with a method to change")
+        raise SettingError(f"got {change} to change, expected a plan with a method to change")
+    return found
 
 
 def _places(table: dict[str, Any], part: str) -> Iterator[dict[str, Any]]:

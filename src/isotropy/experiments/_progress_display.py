@@ -84,7 +84,7 @@ class _Overview:
 
 
 class _Lines:
-    """A line for each run that has ended."""
+    """A line for each run that begins, and for each that has ended."""
 
     def __init__(self, total: int, slots: int) -> None:
         self._overview = _Overview(total, slots)
@@ -95,6 +95,7 @@ class _Lines:
 
     def began(self, spec: RunSpec) -> None:
         self._overview.begin(spec.id)
+        self.say(f"{spec.label}: begins")
 
     def progressed(self, run: str, stage: str, done: int, total: int | None) -> None: ...
 

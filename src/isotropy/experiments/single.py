@@ -83,8 +83,8 @@ def train_one(
         task: its name.
         method: its name, or `none`.
         seed: of everything random.
-        settings: dotted names of a plan's settings to values, such as `train.max_steps`; a name
-            without a dot is the method's own.
+        settings: dotted names of a plan's settings to values, such as `train.max_steps`,
+            `method.refresh_points` or `stage.epochs`; a name without a dot is the method's own.
         data_dir: the folder of data sets.
         files: files of splits.
         columns: of a user's own files.
