@@ -121,3 +121,26 @@ def test_it_takes_no_files() -> None:
         find_task("minimal-pairs").load(DataSettings(), Place(files={"train": "x.tsv"}))
     with pytest.raises(SettingError, match=r"data.revision='old' .*, expected 'grammar-1'"):
         find_task("minimal-pairs").load(DataSettings(revision="old"), Place())
+
+
+def test_some_phenomena_alone(splits: Splits) -> None:
+    named = ["tense", "passive"]
+    data = DataSettings(options={"phenomena": named})
+    some = find_task("minimal-pairs").load(data, Place())
+    for split, rows in all_of(some).items():
+        wanted = [row for row in all_of(splits)[split] if row["phenomenon"] in named]
+        assert list(rows) == wanted
+    assert len(some.train) == 2 * 920
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("tense", "got option phenomena='tense', expected a list of names"),
+        ([], "expected a list of names"),
+        (["tens"], "got phenomenon 'tens', expected a known phenomenon; did you mean 'tense'"),
+    ],
+)
+def test_phenomena_that_do_not_exist(given: object, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        find_task("minimal-pairs").check(DataSettings(options={"phenomena": given}))

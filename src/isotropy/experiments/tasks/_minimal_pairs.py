@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from isotropy.errors import SettingError
+from isotropy.errors import SettingError, unknown_name
 from isotropy.experiments.spec import DataSettings, Place
 from isotropy.experiments.tasks._classification import Classification
 from isotropy.experiments.tasks._minimal_pairs_grammar import PHENOMENA, Phenomenon
@@ -12,7 +12,7 @@ from isotropy.experiments.tasks._minimal_pairs_words import Draw, Split
 from isotropy.experiments.tasks._task import Row, Splits
 
 # Pairs of each phenomenon.
-_TRAIN, _OTHER = 460, 46
+_PAIRS: dict[Split, int] = {"train": 460, "dev": 46, "test": 46}
 _REVISION = "grammar-1"
 
 
@@ -33,7 +33,12 @@ class Grammar:
                 f"got data.revision={data.revision!r} of task {task}, expected {_REVISION!r}; "
                 "make the run anew"
             )
-        return Splits(_rows("train", _TRAIN), {s: _rows(s, _OTHER) for s in ("dev", "test")})
+        chosen = phenomena_of(data)
+        splits: dict[str, list[Row]] = {
+            split: [row for row in _rows(split, pairs) if row["phenomenon"] in chosen]
+            for split, pairs in _PAIRS.items()
+        }
+        return Splits(splits.pop("train"), splits)
 
     def revision(self, task: str, data: DataSettings, place: Place) -> str:
         """The grammar's version."""
@@ -77,12 +82,46 @@ def _sentence(text: str, phenomenon: str) -> str:
     return f"{text[0].upper()}{text[1:]}{'?' if phenomenon == 'island' else '.'}"
 
 
-minimal_pairs = Classification(
+def phenomena_of(data: DataSettings) -> frozenset[str]:
+    """The phenomena that the option `phenomena` names, or all.
+
+    Raises:
+        SettingError: no list of names of phenomena.
+
+    Example:
+        >>> sorted(phenomena_of(DataSettings(options={"phenomena": ["tense", "passive"]})))
+        ['passive', 'tense']
+    """
+    known = [phenomenon.name for phenomenon in PHENOMENA]
+    given = data.options.get("phenomena")
+    if given is None:
+        return frozenset(known)
+    if not isinstance(given, list) or not given:
+        raise SettingError(
+            f'got option phenomena={given!r}, expected a list of names such as ["tense", "passive"]'
+        )
+    for name in given:
+        if name not in known:
+            raise unknown_name("phenomenon", str(name), known)
+    return frozenset(given)
+
+
+class MinimalPairs(Classification):
+    """The task; its option `phenomena` names those that it is about, all of them by default."""
+
+    def check(self, data: DataSettings) -> None:
+        """Look at the settings alone."""
+        super().check(data)
+        phenomena_of(data)
+
+
+minimal_pairs = MinimalPairs(
     name="minimal-pairs",
     summary="Is the sentence acceptable English? From a grammar, without any file",
     reference="after BLiMP, https://arxiv.org/abs/1912.00582; the sentences are our own",
     metric="accuracy",
     metrics=("accuracy", "matthews"),
     classes=("unacceptable", "acceptable"),
+    defaults={"phenomena": None},
     origin=Grammar(),
 )
