@@ -1,12 +1,15 @@
 """The commands `train`, `run`, `tune`, `report`, `export` and `papers`."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isotropy._command_options import NoProgress, Overwrite, examples, settings
 from isotropy.errors import SettingError
+
+if TYPE_CHECKING:
+    from isotropy.experiments.plan import Plan
 
 _ENGINES = ("local", "ray")
 
@@ -197,19 +200,12 @@ def _run(
     and several may work on one database at the same time.
     """
     from isotropy.experiments import execution, outcome
-    from isotropy.experiments.plan import Plan
     from isotropy.experiments.spec import Place
     from isotropy.output import progress_bars
 
     _known_engine(engine, address)
-    changes = settings(set_ or [])
-    if model is not None:
-        changes["models"] = [model]
-    columns = _columns(text, pair, label)
-    if columns:
-        changes["data.columns"] = columns
     place = Place(data_dir=data_dir, files=_files(split, data))
-    chosen = Plan.load(plan).override(changes)
+    chosen = _plan(plan, set_, model, _columns(text, pair, label))
     if only == "stability":
         with progress_bars(show=not no_progress) as progress:
             studied = outcome.study(chosen, progress)
@@ -283,19 +279,12 @@ def _tune(
     The evaluation data, on which results are reported, is never looked at. What was tried stays in
     the database: the same command again goes on.
     """
-    from isotropy.experiments.plan import Plan
     from isotropy.experiments.spec import Place
     from isotropy.experiments.tuning import tune
     from isotropy.output import progress_bars, reserved
 
     _known_engine(engine, address)
-    changes = settings(set_ or [])
-    if model is not None:
-        changes["models"] = [model]
-    columns = _columns(text, pair, label)
-    if columns:
-        changes["data.columns"] = columns
-    chosen = Plan.load(plan).override(changes)
+    chosen = _plan(plan, set_, model, _columns(text, pair, label))
     with reserved(out) as write, progress_bars(show=not no_progress) as progress:
         tuned = tune(
             chosen,
@@ -352,6 +341,18 @@ def _papers() -> None:
     from isotropy.experiments import papers
 
     typer.echo(papers.listing())
+
+
+def _plan(name: str, given: list[str] | None, model: str | None, columns: dict[str, Any]) -> "Plan":
+    """The plan of that name or file, changed as the options say."""
+    from isotropy.experiments.plan import Plan
+
+    changes = settings(given or [])
+    if model is not None:
+        changes["models"] = [model]
+    if columns:
+        changes["data.columns"] = columns
+    return Plan.load(name).override(changes)
 
 
 def _known_engine(name: str, address: str | None) -> None:
